@@ -1,9 +1,9 @@
 """The primitives, such as rings and demand counters. Three backends implement the same classes.
 
 The environment variable ``RSTREAMS_FAST_BACKEND`` chooses the backend when this package is first
-imported: ``c`` (Cython), ``cffi`` or ``python``. If unset, it is ``c`` on CPython and ``cffi``
-elsewhere. If the backend cannot be loaded, a ``BackendUnavailableError`` says how to build it. No
-other backend is used instead.
+imported: ``c`` (Cython), ``cffi`` or ``python``. If the variable is not set, CPython uses ``c``,
+and other interpreters use ``cffi``. If the backend cannot be loaded, the import raises a
+``BackendUnavailableError``, which says how to build it. No other backend is used instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
-        # CallWindow is loaded only on its first use, because it imports asyncio.
+        # __getattr__ loads CallWindow on its first use, because CallWindow imports asyncio.
         for _name in MODULES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:

@@ -12,16 +12,16 @@ __all__ = ["Bell"]
 
 
 class Bell:
-    """A function that wakes the coroutine that awaits ``future``. Any thread may call it.
+    """A callable that wakes the coroutine that awaits ``future``. Any thread may call it.
 
-    Make this object in the coroutine. If the coroutine's loop was closed, the coroutine cannot be
-    woken, and a call of this object calls ``on_lost`` instead.
+    The coroutine must create this object. If the coroutine's loop was closed, the coroutine cannot
+    be woken, and a call of this object calls ``on_lost`` instead.
     """
 
     __slots__ = ("_loop", "_on_lost", "future")
 
     def __init__(self, on_lost: Callable[[], object] | None = None) -> None:
-        import asyncio  # imported here, as programs without coroutines do not need it
+        import asyncio  # imported only here: a program without coroutines never loads it
 
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
@@ -40,7 +40,7 @@ class Bell:
                 self._on_lost()
 
     def is_lost(self) -> bool:
-        """Whether the loop was closed, so that the coroutine will never continue."""
+        """Whether the coroutine's loop was closed, so that the coroutine never continues."""
         return self._loop.is_closed()
 
     def _set_result(self) -> None:

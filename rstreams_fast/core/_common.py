@@ -60,12 +60,12 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.MISSING
-"""Stands for the seed of a ``scan`` or ``reduce`` that has no seed."""
+"""Marks a missing value, such as the seed of a ``scan`` or ``reduce`` without a seed."""
 
 GOES_ON: Final = 32
-"""After this many elements, ``FusedRun.drain`` uses no demand that was added during the call.
+"""After so many elements, a call of ``FusedRun.drain`` ignores demand added during the call.
 
-The number is small: the caller looks at the clock only after the call, and other work may wait."""
+The number is small, because the caller can let other work run only after the call."""
 
 
 class Emission(enum.IntEnum):
@@ -92,31 +92,31 @@ class RunStatus(enum.IntEnum):
     MORE = 0
     """There is demand left, and there may be elements: call ``drain`` again."""
     IDLE = 1
-    """The demand is used up."""
+    """The demand is used up: call again after the next request."""
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
-    """A stage such as ``take`` needs no more: cancel upstream, then call ``finish()``."""
+    """A stage such as ``take`` needs no more elements: cancel upstream, then call ``finish()``."""
     DONE = 4
     """``finish()`` has delivered everything: signal ``on_complete``."""
     CANCELLED = 5
     """The demand counter was cancelled or terminated."""
     FAILED = 6
-    """The source or a stage raised ``run.error``: signal ``on_error``."""
+    """The source or a stage raised the exception ``run.error``: signal ``on_error``."""
     SLOT_FAILED = 7
-    """The slot (the receiver of the results) raised ``run.error``: the subscriber broke §2.13."""
+    """The slot, which receives the results, raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
-    """A stage dropped the pushed element: request ``run.refund`` more elements from upstream."""
+    """A stage dropped the element of ``push``: request ``run.refund`` more from upstream."""
 
 
 class FunctionSlot:
-    """A receiver (slot) of a ``FusedRun``'s results that calls a user's function directly.
+    """A slot (receiver of the results) of a ``FusedRun`` that calls a user's function directly.
 
     Args:
         function: The user's function, called with every result.
         over: A list, empty at first. Once it has an item, ``function`` is not called any more.
-        answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
-        unwanted: Called in place of ``function`` once ``over`` has an item.
+        answered: Called with the return value of ``function`` if that is ``False`` or a coroutine.
+        unwanted: Called with each result in place of ``function`` once ``over`` has an item.
         failed: Called with the exception that one of the other functions raised. ``failed`` must
             cancel the demand, or raise an exception.
     """
@@ -142,16 +142,16 @@ FIRST_SLEEP: Final = 0.02
 """Seconds until a waiting thread first wakes up to check for signals. See ``sleeps``."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
-"""Each sleep is this many times as long as the previous one.
+"""Each sleep of a waiting thread is this many times as long as the previous one.
 
-On Windows all sleeps are equally short: Ctrl-C cannot interrupt a sleep, which waits for a lock."""
+On Windows all sleeps are equally short, because Ctrl-C cannot interrupt a wait for a lock."""
 
 
 def sleeps(timeout: float | None) -> Iterator[float]:
-    """Yield the lengths of successive sleeps, in seconds, until ``timeout`` is over.
+    """Yield the lengths of successive sleeps of a waiting thread, until ``timeout`` is over.
 
-    A signal that arrives just before the thread sleeps does not wake the thread. The thread handles
-    it only after the sleep. So the first sleeps are short.
+    All times are in seconds. A signal that arrives just before the thread sleeps does not wake the
+    thread. The thread handles the signal only after the sleep. So the first sleeps are short.
     """
     until = math.inf if timeout is None else time.monotonic() + timeout
     sleep = FIRST_SLEEP
@@ -161,19 +161,19 @@ def sleeps(timeout: float | None) -> Iterator[float]:
 
 
 def let_others_run() -> None:
-    """Do nothing. But while C code calls this function, other threads may get the GIL.
+    """Do nothing. C code calls this function so that other threads may get the GIL meanwhile.
 
     Whenever a Python function starts, the interpreter passes the GIL to a thread that demands it,
-    and raises exceptions that were sent to this thread. C code could also release the GIL and take
-    it again. But then the waiting thread wakes up too late, and has to wait for another switch
-    interval before it can demand the GIL.
+    and raises exceptions that were sent to this thread. If C code instead released the GIL and took
+    it again, the waiting thread would wake up too late. That thread would have to wait for another
+    switch interval before it could demand the GIL again.
     """
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` if this process is a forked child of ``creator``.
+    """Raise a ``RuntimeError`` unless this process has the id ``creator``.
 
-    In the child no other thread exists that could end a wait.
+    In a forked child of that process, no other thread exists that could end a wait.
     """
     if os.getpid() != creator:
         raise RuntimeError(
@@ -189,7 +189,7 @@ def check_threads(
 ) -> None:
     """Raise a ``RuntimeError`` if gevent or eventlet has replaced threads by greenlets.
 
-    A wait in C blocks the thread of the operating system, and so the loop that runs all greenlets.
+    A wait in C would block the thread of the operating system that runs all greenlets.
 
     Args:
         what: The subject of the error message.
@@ -203,14 +203,14 @@ def check_threads(
 
 
 def refuse_overlap(ring: object, side: str) -> NoReturn:
-    """Raise the error for a call on a side of a ring where another call is running."""
+    """Raise the error for a call on a side of ``ring`` on which another call is running."""
     raise OverlappingCallsError(
         f"two calls overlap on the {side} side of this {type(ring).__name__}"
     )
 
 
 def refuse_pickle(owner: object) -> NoReturn:
-    """Raise a ``TypeError``: ``owner`` belongs to this process, and cannot be pickled."""
+    """Raise the ``TypeError`` for pickling ``owner``, which is bound to this process."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
 
 
@@ -231,16 +231,17 @@ def check_waker(waker: object) -> None:
 def end_error(error: BaseException | None) -> BaseException:
     """Return the exception that a call on a closed, empty ring must raise.
 
-    This is ``error``, the argument of ``close``. If it is ``None``, return a ``RingClosed``.
+    This is ``error``, the argument of the ring's ``close``. If ``error`` is ``None``, it is a
+    ``RingClosed``.
     """
     return RingClosed("the ring is closed and empty") if error is None else error
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:
-    """Call the waker of a producer. If it raises an exception, only report it.
+    """Call the waker of a producer. If the waker raises an exception, only report it.
 
-    The consumer calls this within a call that takes elements out. If that call raised the
-    exception, the elements would be lost.
+    The consumer's calls that take elements out use this function. If such a call raised the
+    exception, the elements that it has taken out would be lost.
     """
     try:
         waker()

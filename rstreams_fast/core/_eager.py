@@ -35,7 +35,7 @@ PENDING = object()
 
 
 class Introducing(Protocol):
-    """A call of an async function, which initialises its ``EagerTask`` only when it is needed.
+    """A call of an async function. It initialises its ``EagerTask`` only if the task is needed.
 
     Most calls end in their first step, and never need the task.
     """
@@ -48,8 +48,8 @@ class Introducing(Protocol):
 class EagerTask(asyncio.Task[Any]):
     """The task of a call, allocated before the first step of its coroutine.
 
-    The ``asyncio.Task`` is initialised only by ``introduce``. Before that, the object's identity,
-    ``done()`` and ``cancelling()`` work. Methods that need more call ``introduce`` first.
+    Only ``introduce`` initialises the ``asyncio.Task``. Before that, comparing the task by
+    identity, ``done()`` and ``cancelling()`` work. Methods that need more call ``introduce`` first.
     """
 
     __slots__ = ("call",)
@@ -125,8 +125,8 @@ def put_aside(waits_for: Any) -> Any:
     """Clear the flag ``_asyncio_future_blocking`` of a yielded future, and return the future.
 
     ``await`` sets the flag when it yields the future. Normally a task receives the future and
-    clears the flag. Here no task runs yet, so this function clears it: while the flag is set, no
-    task can wait for the future.
+    clears the flag. Here no task runs yet, so this function clears the flag. Otherwise no other
+    task could wait for the future.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None):
         waits_for._asyncio_future_blocking = False
@@ -136,8 +136,7 @@ def put_aside(waits_for: Any) -> Any:
 def hand_over(waits_for: Any) -> Any:
     """Set the flag ``_asyncio_future_blocking`` of a future again, and return the future.
 
-    ``put_aside`` has cleared the flag. But the task that now receives the future refuses a future
-    whose flag is not set.
+    ``put_aside`` has cleared the flag. But a task accepts a yielded future only if its flag is set.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
         waits_for._asyncio_future_blocking = True
@@ -147,8 +146,8 @@ def hand_over(waits_for: Any) -> Any:
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
     """If ``raised`` is a cancellation, cancel ``waits_for``, and return whether that succeeded.
 
-    ``waits_for`` is the future for which the coroutine waits. When it is cancelled, the coroutine
-    gets the ``CancelledError`` from the future. A task that is cancelled does the same.
+    ``waits_for`` is the future for which the coroutine waits. A cancelled future raises the
+    ``CancelledError`` in the coroutine. ``asyncio.Task.cancel`` does the same.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -169,7 +168,7 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # whether the first step was suspended, and no other was made
+        self.suspended = False  # True between a suspended first step and the second step
         self.finished = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -229,8 +228,8 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         return getattr(self.coro, name)
 
 
-# The result of sys.getrefcount(task) if no other code refers to the task. It counts two references:
-# the local variable ``task`` and the argument of getrefcount.
+# The result of sys.getrefcount(task) in ``start`` if no other code refers to the task. Two
+# references are counted: the local variable ``task`` and the argument of getrefcount.
 _REFERENCES = 2
 
 
@@ -241,7 +240,7 @@ def start(
 
     Returns ``(result, None)`` if the coroutine finished in that step, and ``(PENDING, task)`` if it
     was suspended. If the step raises an exception, it propagates. Callbacks of the loop may call
-    this function. Tasks must not.
+    this function. Tasks must not call it.
     """
     call = _EagerCall(loop)
     task = EagerTask.__new__(EagerTask)
@@ -255,8 +254,8 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # The coroutine has finished, but other code refers to the task, or has used it. So make it
-        # a real task. The loop soon runs the task, which then has the result of the coroutine.
+        # The coroutine has finished, but other code refers to the task, or has used it. So
+        # initialise the task. When the loop runs the task, it gets the coroutine's result.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

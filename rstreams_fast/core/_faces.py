@@ -1,4 +1,4 @@
-"""Finds the classes of a backend. The modules have the same names in all backends.
+"""Finds the classes of a backend. The modules that define them have equal names in all backends.
 
 The docstrings of the classes are written once, in the backend ``python`` (``core/_spec``). The
 classes of the other backends get copies of these docstrings.
@@ -28,9 +28,9 @@ MODULES: Final = {
 
 
 def module_getattr(package: str) -> Callable[[str], Any]:
-    """Return the function ``__getattr__`` of a backend's package.
+    """Return the function that becomes ``__getattr__`` of the backend's package ``package``.
 
-    It loads the module of a class on the first use of the class.
+    This function loads the module of a class on the first use of the class.
     """
 
     def load(name: str) -> Any:
@@ -43,7 +43,7 @@ def module_getattr(package: str) -> Callable[[str], Any]:
             for member in vars(cls).keys() & dir(specification):
                 if not member.startswith("_"):
                     _describe(package, vars(cls)[member], getattr(specification, member))
-        setattr(sys.modules[package], name, found)  # so that load() is called only once
+        setattr(sys.modules[package], name, found)  # Python now finds it without calling load()
         return found
 
     return load
@@ -54,5 +54,5 @@ def _describe(package: str, described: Any, specification: Any) -> None:
     if described.__doc__ is None:
         try:
             described.__doc__ = specification.__doc__
-        except (AttributeError, TypeError):  # Python code cannot change a compiled class
+        except (AttributeError, TypeError):  # Python code cannot set __doc__ of compiled classes
             import_module(f"{package}.docs").set_doc(described, specification.__doc__)

@@ -1,6 +1,6 @@
-"""What the ``RecordRing`` classes of all backends share: the dtype, and checks of arrays.
+"""Code that the ``RecordRing`` classes of all backends share: the dtype, and checks of arrays.
 
-numpy is imported when the first ring is made.
+This module imports numpy only when the first ring is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ALIGNMENT: Final = 64
 """The alignment of a ring's memory, in bytes: a cache line, which suits every dtype."""
 
 COPY_UNDER_GIL: Final = 1 << 16
-"""A copy of at least this many bytes releases the GIL. For fewer, releasing it costs more time."""
+"""A copy of at least this many bytes releases the GIL. For less, releasing it is too slow."""
 
 
 class Records:
@@ -44,7 +44,9 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # an array of a sub-array dtype has this dtype
+        # If ``dtype`` is a sub-array dtype, numpy makes arrays of _base, and appends _shape to
+        # their shape. Otherwise _base is ``dtype``, and _shape is empty.
+        self._base = self.dtype.base
         self._shape = self.dtype.shape
         self._capacity = capacity
 
@@ -73,7 +75,7 @@ class Records:
         return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
 
     def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
-        """Return an array of no records. ``reserve`` and ``peek`` return it as an empty view."""
+        """Return an array of 0 records. ``reserve`` and ``peek`` use it if they have no records."""
         nothing = self.empty(0)
         nothing.flags.writeable = not readonly
         return nothing
@@ -87,7 +89,7 @@ class Records:
         return f"{ring[:-1]} of {self.dtype}>"
 
     def check(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array`` as a plain ndarray. Raises an error for a wrong dtype or shape."""
+        """Return ``array`` as a plain ndarray. Raise an error if its dtype or shape is wrong."""
         numpy = self.numpy
         if not isinstance(array, numpy.ndarray):
             raise TypeError(
@@ -95,7 +97,7 @@ class Records:
             )
         if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
             raise TypeError("array must not be a masked array: its mask would be lost")
-        # Read dtype and shape of a plain ndarray: a subclass may return wrong values.
+        # Check the dtype and shape of a plain ndarray. A subclass may return false values.
         plain: np.ndarray[Any, Any] = numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
@@ -108,7 +110,7 @@ class Records:
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
     """Return ``dtype`` as a numpy dtype. Raises an error if it contains objects or has 0 bytes."""
-    if dtype is None:  # numpy would take float64 in place of None
+    if dtype is None:  # numpy.dtype(None) would be float64
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
     if checked.hasobject:
@@ -123,7 +125,7 @@ def check_dtype(numpy: Any, dtype: Any) -> Any:
 def _object_field(dtype: Any) -> str:
     """Return the path of the first field with Python objects, such as ``"a.b"``.
 
-    Return ``""`` if ``dtype`` has no fields.
+    Return ``""`` if ``dtype`` has no fields, so that ``dtype`` itself is the object type.
     """
     dtype = dtype.base
     for name in dtype.names or ():
@@ -145,7 +147,7 @@ def check_most(max: object) -> int | None:
 def check_wanted(max: object) -> int | None:
     """Do the same as ``check_most``, but raise an error if ``max`` is 0.
 
-    A call that waits for records must take at least one.
+    The caller waits until there is a record, so it must take at least one.
     """
     return None if max is None else check_count("max", max, 1)
 
@@ -183,7 +185,7 @@ def put_all(
     array: np.ndarray[Any, Any],
     timeout: float | None,
 ) -> None:
-    """Put in all records of ``array``, by as many calls of ``put`` as needed."""
+    """Put all records of ``array`` into a ring, by calling ``put`` as often as needed."""
     plain = records.check(array)
     timeout = check_timeout(timeout)
     until = math.inf if timeout is None else monotonic() + timeout
@@ -202,7 +204,7 @@ async def aput_all(
     aput: Callable[[Any], Coroutine[Any, Any, int]],
     array: np.ndarray[Any, Any],
 ) -> None:
-    """Put in all records of ``array``, by as many calls of ``aput`` as needed."""
+    """Put all records of ``array`` into a ring, by calling ``aput`` as often as needed."""
     plain = records.check(array)
     done = await aput(plain)
     while done < len(plain):

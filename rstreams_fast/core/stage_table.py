@@ -2,8 +2,8 @@
 
 A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
 ``reduce`` have the seed as a third item. To add a stage, add a row here, the same step in
-``_cython/fused.pyx``, and a method of ``Stream``. The specification and the generated loop take the
-step from the row.
+``_cython/fused.pyx``, and a method of ``Stream``. The backend ``python`` and the generated Python
+loop take the step from the row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class DemandRule:
-    """How many elements a stage needs to deliver ``n`` elements.
+    """Rules for how many elements a stage needs from upstream to deliver ``n`` elements.
 
     The values are strings, not members of an enumeration. A subscription reads dozens of them, and
     on Python 3.11 reading a member takes 0.1 us.
@@ -48,7 +48,7 @@ class DemandRule:
 
 
 class State:
-    """What a stage stores from one element to the next, and what before the first element."""
+    """Kinds of state that a stage stores. Each kind also tells the state before any element."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -59,7 +59,7 @@ class State:
 
 
 class Fate:
-    """What a stage does with an element. Tells which elements the hook ``on_discard`` must get."""
+    """What a stage does with an element. Decides which elements the hook ``on_discard`` gets."""
 
     PASSED_ON: Final = "the stage passes the element on"
     READ: Final = "the function reads the element, which is passed on"
@@ -75,7 +75,7 @@ class Fate:
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
     """Return the error for a stage whose function ``fn`` returned ``None``.
 
-    ``index`` is the position of the stage in its run, from 0.
+    ``index`` is the position of the stage in its run; the first stage has 0.
     """
     hint = "; use map_not_none to drop such elements" if name == "map" else ""
     return StageReturnedNoneError(
@@ -85,7 +85,7 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 
 def note_comparison(error: Exception) -> None:
-    """Add a note to ``error``: ``distinct_until_changed`` raised it when it compared elements."""
+    """Add to ``error`` the note that ``distinct_until_changed`` was comparing elements."""
     add_note(
         error,
         "distinct_until_changed compares each element, or its key, with the one before it by ==",
@@ -102,7 +102,7 @@ STEP_SCOPE: Final[dict[str, Any]] = {
 
 
 DROPPED: Final = object()
-"""A step returns this if it has no element for the next stage: it drops or stores the element."""
+"""A step returns this instead of an element for the next stage, if it drops or stores ``x``."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class StageKind:
     """One row of the table: what all stages of one name (such as ``map``) have in common."""
 
     name: str
-    """The name of the stage in a program, and of the method of ``Stream``."""
+    """The name of the stage in a program, and of the ``Stream`` method that adds the stage."""
     source: str
     """The Python code that processes one element. These names have a meaning:
 
@@ -121,7 +121,7 @@ class StageKind:
     needs: str = DemandRule.SAME
     state: str = State.NONE
     least: int | None = None
-    """The smallest allowed argument. ``None`` if the argument is a function, not a number."""
+    """The smallest number that the stage accepts. ``None`` if its argument is a function."""
     optional: bool = False
     """Whether the argument may be ``None`` in place of a function."""
     flushes: bool = False
@@ -140,7 +140,7 @@ class StageKind:
 
     @cached_property
     def counts(self) -> bool:
-        """Whether the stage stores a count, not an object."""
+        """Whether the stage stores a count. If not, it stores an object or nothing."""
         return self.state in {State.COUNT, State.UNDECIDED}
 
     @cached_property
@@ -167,13 +167,15 @@ class StageKind:
     def step(self) -> Callable[[list[Any], int, Any, Any], Any]:
         """The function ``step(state, i, f, x)``, which processes one element ``x``.
 
-        It returns the element for the next stage, or ``DROPPED``. ``state[i]`` is what the stage
-        stores, ``i`` its number, and ``f`` its argument.
+        It returns the element for the next stage, or ``DROPPED``. ``i`` is the number of the stage,
+        ``state[i]`` the value that it stores, and ``f`` its argument.
         """
         words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
-        words |= {"DROP": "return DROPPED", "END": "pass"}  # the caller sees that the count is 0
+        # END needs no code here, because the caller checks whether the stage's count is 0.
+        words |= {"DROP": "return DROPPED", "END": "pass"}
         lines = ["def step(state, i, f, x):", *self.lines(words), "return x"]
-        if self.ends:  # after the end, a run may still deliver what an earlier stage stored
+        # After this stage has ended the run, an earlier stage may still pass its stored object on.
+        if self.ends:
             lines[1:1] = ["if not state[i]:", "    return DROPPED"]
         source = "\n    ".join(lines)
         scope: dict[str, Any] = {**STEP_SCOPE, "DROPPED": DROPPED}
@@ -282,7 +284,7 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
     """Return ``program`` with stages as tuples and numbers as plain ``int`` objects.
 
     Raises an error if the program is wrong. Numbers of other types, such as numpy's, are converted
-    to ``int``: they might overflow, or have no arithmetic at all.
+    to ``int``, because they might overflow, or not support arithmetic at all.
     """
     checked = [tuple(stage) for stage in program]  # type: ignore[attr-defined]
     for index, stage in enumerate(checked):

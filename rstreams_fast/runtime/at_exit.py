@@ -10,7 +10,8 @@ from rstreams_fast.errors import WorkDroppedError, expect
 
 __all__ = ["call_at_exit", "is_exiting", "must_be_daemon"]
 
-_lock = threading.RLock()  # reentrant: a finalizer may run while its thread holds the lock
+# The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+_lock = threading.RLock()
 _callbacks: list[Callable[[], object]] = []
 _exiting = False
 _refused = False
@@ -19,8 +20,8 @@ _refused = False
 def call_at_exit(callback: Callable[[], object]) -> bool:
     """Register ``callback``. It is called once, before Python joins the threads of this process.
 
-    Returns ``False`` if the interpreter exits already. Then ``callback`` is never called. So a
-    thread that waits until ``callback`` is called must be a daemon. Thread-safe.
+    Returns ``False`` if the interpreter is already exiting. Then ``callback`` is never called. So a
+    thread that waits for a signal from ``callback`` must be a daemon. Thread-safe.
     """
     global _refused  # noqa: PLW0603
     if callback in _callbacks:
@@ -35,7 +36,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
-            except RuntimeError:  # the main thread has ended
+            except RuntimeError:  # the main thread has ended, so threading refuses it
                 _note_exit()
         if _exiting:
             _refused = True
@@ -45,15 +46,15 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def must_be_daemon() -> bool:
-    """Whether the interpreter exits, so that ``call_at_exit`` would return ``False``.
+    """Whether the interpreter is exiting, so that ``call_at_exit`` returns ``False``.
 
-    A thread that is started now must be a daemon.
+    If so, a thread that is started now must be a daemon.
     """
     return _refused or not call_at_exit(_do_nothing)
 
 
 def _do_nothing() -> None:
-    """Do nothing. ``must_be_daemon`` registers this to learn whether the interpreter exits."""
+    """Do nothing. ``must_be_daemon`` registers this function to see if registering fails."""
 
 
 def is_exiting() -> bool:

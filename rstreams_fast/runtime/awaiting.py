@@ -3,8 +3,8 @@
 Many objects of asyncio, such as locks, can be used only on one loop. But a stream may subscribe to
 an inner stream on the thread of a timer or worker, which runs no loop. Then a context variable of
 this module tells which loop to use. Only a caller that awaits the stream sets the variable, because
-the loop runs as long as the ``await`` lasts. A caller that blocks a thread does not set it: if the
-loop waited for that thread, and the stream for the loop, neither could go on.
+its loop runs as long as the ``await`` lasts. A caller that blocks its thread until the stream ends
+does not set the variable: the loop may wait for this thread, and would never run the stream's work.
 
 This module does not import asyncio: a program without a loop never loads it.
 """
@@ -38,7 +38,7 @@ thread_state: Final = threading.local()
 
 
 class Awaited(NamedTuple):
-    """A stream that is awaited: the loop, and the work that must end before the ``await`` ends."""
+    """Describes an awaited stream: its loop, and the work to finish before the ``await`` ends."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
@@ -49,10 +49,7 @@ class Awaited(NamedTuple):
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Have the caller that awaits the stream wait for ``closing``, too.
-
-        If ``closing`` is a future of another loop, do nothing.
-        """
+        """Add ``closing`` to ``unclosed``, until it is done. Ignore a future of another loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -68,17 +65,17 @@ def _set_awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # The garbage collector may close this generator in another context. Then reset() raises a
-        # ValueError.
+        # The garbage collector may close this generator in another contextvars context. Then
+        # reset() raises a ValueError.
         with contextlib.suppress(ValueError):
             _awaiting.reset(before)
 
 
 def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context manager within which a stream is subscribed to and awaited.
+    """Return a context manager for a caller that subscribes to a stream and awaits it.
 
-    Subscriptions that the stream makes use the loop that runs now. ``unclosed`` collects the
-    futures that the caller must await before it returns.
+    Within it, all subscriptions inside the stream use the loop that runs now. ``unclosed`` collects
+    the futures that the caller must await before it returns.
     """
     loop = running_loop()
     if loop is None or hasattr(thread_state, "private"):
@@ -89,8 +86,8 @@ def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextMana
 def without_loop() -> AbstractContextManager[None]:
     """Return a context manager within which ``awaited_stream`` returns ``None``.
 
-    Callers that do not await the stream use it when they subscribe. A stream that several
-    subscribers share uses it, too: its subscription may outlive the ``await`` of each subscriber.
+    A caller that subscribes to a stream without awaiting it uses this. So does a stream that
+    several subscribers share: its subscription may outlive the ``await`` of each subscriber.
     """
     return _UNCHANGED if _awaiting.get() is None else _set_awaited(None)
 

@@ -1,8 +1,8 @@
 """Resources: a worker thread, a thread pool, an event loop, or the calling thread.
 
-A resource runs the work of streams: functions without arguments. It runs them later, one after the
-other or several at once, and never blocks the thread that submits them. The submitter learns if
-work is refused, or is dropped after it was accepted.
+A resource runs the *work* of streams: functions without arguments. It runs the functions later, one
+after the other or several at once, and never blocks the thread that submits them. The submitter
+learns if the resource refuses work, or accepts work and drops it later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""Pass this as the executor to run work on the thread that signals or requests elements."""
+"""As the executor of an operator: run work on the thread that signals or requests elements."""
 
 _process_id = os.getpid()
 
@@ -57,11 +57,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def process_id() -> int:
-    """Return the id of this process, which differs in a forked child.
+    """Return the id of this process. A forked child has another id.
 
     ``os.getpid()`` returns the same id. But it makes a system call, which would take most of the
-    time of a subscription. An object that owns a thread compares the id with an earlier one. If
-    the id has changed, the process is a forked child, and the thread exists only in the parent.
+    time of a subscription. An object that owns a thread stores the id when it is made. If the id
+    differs later, this process is a forked child, and the thread exists only in the parent.
     """
     return _process_id
 
@@ -75,7 +75,7 @@ class Resource(Protocol):
     """Runs work: functions without arguments. Any thread may call any method."""
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have ``work`` called soon, on the resource.
+        """Have the resource call ``work`` soon, on its thread.
 
         If the resource refuses the work, this raises an exception. If the resource accepts the work
         but drops it later, ``when_dropped`` is called with an error. That happens when a pool is
@@ -84,7 +84,7 @@ class Resource(Protocol):
         ...
 
     def close(self) -> None:
-        """Have the resource's own threads end after all accepted work. Never blocks."""
+        """Let the threads of this resource end after all accepted work. Does not wait for them."""
         ...
 
 
@@ -119,7 +119,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
+        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -150,7 +150,8 @@ class Worker:
             )
             try:
                 thread.start()
-            except BaseException:  # a KeyboardInterrupt, say: end the thread, if it has started
+            except BaseException:
+                # After a KeyboardInterrupt the thread may run nevertheless. close() ends it.
                 self.close()
                 raise
             self._thread = thread
@@ -160,18 +161,20 @@ class Worker:
 
     def close(self) -> None:
         if self._pid != process_id():
-            return  # in a forked child the thread does not exist, and the lock may be held for ever
+            # This is a forked child. The thread exists only in the parent, and the lock may be
+            # locked for ever, because another thread may have held it at the fork.
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._mailbox.put(None)
 
 
-# -- an executor of the user -----------------------------------------------------------------------
+# -- an executor of the user, or the calling thread ------------------------------------------------
 
 
 class Trampoline(threading.local):
-    """A queue of calls for each thread, which keeps calls from nesting.
+    """Keeps calls from nesting, by a queue of calls for each thread.
 
     While a thread is within ``run``, further calls of ``run`` on that thread only queue their work.
     """
@@ -248,8 +251,9 @@ class _ExecutorResource:
         try:
             future = self._submit(_run_held, held)
         except Exception:
-            # If a pool cannot start another thread, its submit() raises, although it has queued the
-            # work. If a running thread has already taken the work out of ``held``, do not raise.
+            # A pool that cannot start another thread raises in submit(), but has queued the work.
+            # So one of its threads may already have taken the work out of ``held``. Then the work
+            # is accepted: do not raise.
             if take_held(held) is None:
                 return
             raise
@@ -294,7 +298,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At interpreter exit the global call_from_finalizer may be None already. Then do nothing.
+        # At interpreter exit Python may have set the global call_from_finalizer to None already.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -317,7 +321,7 @@ class _LoopResource:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # so that the finalizer does not report refused work as dropped
+            task._work = None  # otherwise __del__ would report the refused work as dropped
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise
@@ -336,9 +340,9 @@ def check_executor(executor: object) -> None:
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Work of streams needs the memory of this interpreter. So pools of processes and pools of
-        # interpreters are refused. If the executor is such a pool, its module is loaded already.
-        # So no module is imported here.
+        # Work of streams needs the memory of this interpreter. So refuse pools of processes and
+        # pools of interpreters. If the executor is such a pool, the module of its class is in
+        # sys.modules. So no import is needed here.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -358,7 +362,7 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return a resource that runs work on ``executor``; for ``None``, on a thread of its own."""
+    """Return a resource that runs work on ``executor``. If that is ``None``, on a new thread."""
     check_executor(executor)
     if executor is None:
         return Worker(name)

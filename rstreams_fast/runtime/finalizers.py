@@ -2,10 +2,10 @@
 
 The garbage collector may run at any allocation, even on a thread that holds a lock, such as the
 lock of ``Executor.submit``. A finalizer that cancels a stream takes locks, too. So it could wait
-for ever for a lock of its own thread. Therefore, during a collection, the call is only queued, and
-another thread makes it. Otherwise ordinary code has dropped the last reference, for instance by
-leaving a ``for`` loop. Then the call is made at once, on the thread of that code, because the
-source of a stream may be bound to that thread.
+for ever for a lock that its own thread holds. Therefore, during a collection, the call is only
+queued, and another thread makes it. If no collection is running, ordinary code has dropped the last
+reference, for instance by leaving a ``for`` loop. Then the call is made at once, on the thread of
+that code, because the source of a stream may be bound to that thread.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 # which is "start" or "stop", and a new dict.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""Maps each phase to the dict that came with it last. The last key is the phase that came last."""
+"""The dict that ``gc`` passed last for each phase. The last key is the phase that came last."""
 
 _local: Final = threading.local()
-"""``_local.start`` is the dict that the last collection on this thread passed at its start."""
+"""``_local.start`` is the dict that ``gc`` passed when this thread last started a collection."""
 
 _callbacks: Final[list[Any]] = [partial(setattr, _local), _phases.pop, _phases.setdefault]
 
@@ -60,11 +60,12 @@ def _is_collecting_here() -> bool:
 
 
 class _Mailbox:
-    """The queued calls of one process, and a lock, so that one thread at a time makes them."""
+    """The calls that finalizers of one process have queued. One thread at a time makes them."""
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]]] = SimpleQueue()
-        self.worker_lock = threading.Lock()  # the thread that makes the calls holds it; no waits
+        # The thread that makes the calls holds this lock. No thread waits for the lock.
+        self.worker_lock = threading.Lock()
 
 
 _mailbox = _Mailbox()
@@ -74,36 +75,39 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
     """Call ``call(*args)`` now, or soon on another thread if a garbage collection is running.
 
     Finalizers on any thread may use this at any time. If ``call`` raises an exception on the other
-    thread, ``on_dropped_error`` gets it. Calls that are still queued at interpreter exit are not
+    thread, ``on_dropped_error`` gets the exception. Calls still queued at interpreter exit are not
     made. A forked child does not make the calls that its parent has queued.
     """
     if not (_NO_REFERENCE_COUNTS or _is_collecting_here()):
         call(*args)
         return
-    _mailbox.calls.put((call, args))  # reentrant: a finalizer may interrupt this put
+    # SimpleQueue.put is reentrant: a finalizer may run within put, and call put on the same thread.
+    _mailbox.calls.put((call, args))
     _start(_mailbox)
 
 
 def _start(mailbox: _Mailbox) -> None:
     if mailbox.worker_lock.acquire(blocking=False):
         try:
-            # Do not call threading.Thread.start() here: it takes locks that this thread may hold.
+            # Do not call threading.Thread.start() here. It takes locks that this thread may hold,
+            # because a finalizer may have interrupted any code.
             _thread.start_new_thread(_start_named, (mailbox,))
-        except RuntimeError:  # no thread can be started now: the next call tries again
+        except RuntimeError:  # no thread can be started now: the next queued call tries again
             mailbox.worker_lock.release()
 
 
 def _start_named(mailbox: _Mailbox) -> None:
     """Start the ``threading.Thread`` that makes the queued calls.
 
-    This function runs on a new, raw thread. So it holds none of the locks that ``start`` takes.
+    This function runs on a new thread, which ``_thread`` started. So the thread holds none of the
+    locks that ``threading.Thread.start`` takes.
     """
     thread = threading.Thread(
         target=_make_calls, args=(mailbox,), name="rstreams-fast-finalizers", daemon=True
     )
     try:
         thread.start()
-    except RuntimeError:  # the interpreter exits
+    except RuntimeError:  # the interpreter is exiting, and starts no thread
         mailbox.worker_lock.release()
 
 
@@ -121,8 +125,8 @@ def _make_calls(mailbox: _Mailbox) -> None:
         except Empty:
             pass
         mailbox.worker_lock.release()
-        # A call may have been queued just before the release. It started no thread, because this
-        # thread still held ``worker_lock``. So look at the queue once more.
+        # A finalizer may have queued a call just before the release. This finalizer started no
+        # thread, because this thread still held ``worker_lock``. So look at the queue once more.
         if mailbox.calls.empty() or not mailbox.worker_lock.acquire(blocking=False):
             return
 

@@ -13,8 +13,8 @@ __all__ = ["ForkLock"]
 class ForkLock:
     """A reentrant lock that is free in a forked child, whichever thread of the parent held it.
 
-    The fork may come while a thread changes the guarded data. Then the child sees half a change.
-    Use this lock only where that does no harm.
+    The process may be forked while a thread changes the data that the lock guards. Then the child
+    sees half a change. Use this lock only where half a change does no harm.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ForkLock:
         _locks.add(self)
 
     def _renew(self) -> None:
-        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
+        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:

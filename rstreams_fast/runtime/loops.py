@@ -3,8 +3,8 @@
 A private loop has its own thread, which is started for the first work. The thread ends when the
 loop is closed, or when no subscription uses the loop any more. A subscription that is made on the
 thread of a private loop uses the same loop. Such a subscription gets a *share*: a handle that keeps
-the loop open. At the end of its thread a private loop cancels all tasks that are left. It waits for
-these tasks, for asynchronous generators and for the default executor. So nothing outlives the loop.
+the loop open. Before a private loop closes, it cancels all unfinished tasks. It waits for these
+tasks, for asynchronous generators and for its default executor. So nothing outlives the loop.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How often a private loop, at its end, cancels the tasks that are left. A cancelled task may start
-#: new tasks, so once may not be enough.
+#: How many times at most a private loop cancels all unfinished tasks before it closes. A cancelled
+#: task may start new tasks, so once may not be enough.
 CANCELLATIONS: Final = 100
 
-#: Seconds for which a private loop, at its end, waits for tasks that release resources.
+#: Seconds for which a private loop that closes waits for tasks that release resources.
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that release resources. A private loop that ends waits a while before it cancels them.
+"""Tasks that release resources. A private loop that closes waits for them before cancelling them.
 
 Only the thread that runs a task's loop adds the task to this set."""
 
@@ -76,7 +76,7 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
 
 
 def _private_loop_of_thread(loop: asyncio.AbstractEventLoop) -> PrivateLoop | None:
-    """Return the ``PrivateLoop`` whose loop is ``loop``, if that loop runs in this thread."""
+    """Return the ``PrivateLoop`` that owns ``loop``, if ``loop`` runs in this thread."""
     reference: weakref.ref[PrivateLoop] | None = getattr(thread_state, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
@@ -94,7 +94,7 @@ class HeldLoop:
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Do nothing: the stream has ended, but tasks of the subscription may still run."""
+        """Do nothing: when the stream has ended, its tasks may still need the loop."""
 
     def release(self) -> None:
         """Close the loop, if it is a private loop."""
@@ -104,17 +104,17 @@ class HeldLoop:
 class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method.
 
-    The loop closes when the main thread has ended. But with ``serves_threads`` it stays open,
-    because other threads may still need it, and its thread is a daemon.
+    Normally the loop closes when the main thread has ended. With ``serves_threads`` the loop stays
+    open, because other threads may still need it. Then its thread is a daemon.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._serves_threads = serves_threads
-        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
+        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
         self._lock = threading.RLock()
         self._closed = False
-        self._close_requested = False  # whether close() was called; shares may be open
+        self._close_requested = False  # True after close(), even if shares are still open
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -142,7 +142,9 @@ class PrivateLoop:
         except Exception:  # the system cannot start a thread
             loop.close()
             raise
-        except BaseException:  # for example a KeyboardInterrupt: a started thread closes the loop
+        except BaseException:
+            # After a KeyboardInterrupt the thread may run nevertheless. If so, have it close the
+            # loop.
             self._closed = True
             _stop(loop)
             raise
@@ -165,7 +167,7 @@ class PrivateLoop:
         return _Share(self)
 
     def count_closed_share(self) -> None:
-        """Count one handle less, because a handle that ``share`` returned was closed."""
+        """Count one open handle less. If none is left, and ``close`` was called, end the loop."""
         with self._lock:
             self._shares -= 1
             if self._close_requested and not self._shares:
@@ -194,7 +196,7 @@ class PrivateLoop:
 
 
 class _Share:
-    """A subscription's handle of a private loop. The loop stays open until the handle is closed."""
+    """A handle that keeps a private loop open for one subscription, until the handle is closed."""
 
     def __init__(self, private: PrivateLoop) -> None:
         self._private = private
@@ -212,19 +214,19 @@ class _Share:
             self._private.count_closed_share()
 
     def __del__(self) -> None:
-        # At interpreter exit the global call_from_finalizer may be None already. Then do nothing.
+        # At interpreter exit Python may have set the global call_from_finalizer to None already.
         if not self._closed and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # RuntimeError: the loop was closed before
+    with contextlib.suppress(RuntimeError):  # a closed loop raises RuntimeError
         loop.call_soon_threadsafe(_stop_after_callbacks, loop)
 
 
 def _stop_after_callbacks(loop: asyncio.AbstractEventLoop) -> None:
-    # The loop first runs the callbacks that are queued before loop.stop. One of them may send the
-    # last signal of a stream.
+    # Queue loop.stop behind the callbacks that the loop has queued. One of these callbacks may send
+    # the last signal of a stream.
     loop.call_soon(loop.stop)
 
 
@@ -254,12 +256,12 @@ def _finish(
 ) -> BaseException | None:
     """Run the coroutine ``step``, one step of ending a loop.
 
-    If the step raises an exception, this returns it, so that the caller can do the next step.
+    An exception of the step is returned, not raised, so that the caller can do the next step.
     """
     error: BaseException | None = None
     task = loop.create_task(step)
     task.add_done_callback(lambda _: loop.stop())
-    while not task.done():  # another callback may have stopped the loop before
+    while not task.done():  # a callback of the user may have stopped the loop before
         try:
             loop.run_forever()
         except BaseException as raised:

@@ -1,7 +1,7 @@
 """Helpers for threads that wait without polling, and checks that a thread may wait at all.
 
-A thread that finds nothing to do arms a *bell*: it leaves a function that wakes it, and sleeps. A
-thread that has work for the sleeping thread rings the bell: it calls the function.
+A thread without work arms a *bell*: it stores a function in the bell that wakes this thread. Then
+it sleeps. A thread with work for the sleeping thread rings the bell, which calls the function.
 
 This module does not import asyncio: a program without a loop never loads it.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.core._common import FIRST_SLEEP  # see ``sleeps`` there
+from rstreams_fast.core._common import FIRST_SLEEP
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +33,8 @@ __all__ = [
     "signallers_of_thread",
 ]
 
-#: Seconds between two wake-ups of the main thread, where a signal cannot interrupt its wait.
+#: The longest single wait of the main thread on Windows, in seconds. There a signal cannot
+#: interrupt a wait for a lock. So the main thread wakes up again and again to handle signals.
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
@@ -43,18 +44,22 @@ HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def new_event() -> threading.Lock:
-    """Return a held lock that serves as an event: ``release`` sets it, ``acquire`` waits for it."""
+    """Return a locked lock that serves as an event.
+
+    ``release`` sets the event. ``acquire`` waits until the event is set.
+    """
     event = threading.Lock()
     event.acquire()
     return event
 
 
 def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
-    """Wait until ``event`` is released; ``False`` after ``timeout`` seconds.
+    """Wait until ``event`` is set. Return ``False`` if it is not set within ``timeout`` seconds.
 
-    If a signal handler raises an exception (``KeyboardInterrupt``), the wait ends at once.
+    If a signal handler raises an exception (``KeyboardInterrupt``), the wait ends.
     """
-    if threading.current_thread() is not threading.main_thread():  # other threads handle no signals
+    # Only the main thread handles signals. Other threads need not wake up to check for signals.
+    if threading.current_thread() is not threading.main_thread():
         longest = threading.TIMEOUT_MAX
         return event.acquire(timeout=longest if timeout is None else min(timeout, longest))
     until = math.inf if timeout is None else time.monotonic() + timeout
@@ -93,7 +98,7 @@ class Doorbell:
             self._waker = None
 
     def ring(self) -> None:
-        """Call the function that ``arm`` got, if any, and forget it. Thread-safe."""
+        """Call the function that the last ``arm`` got, unless a ``ring`` has done so already."""
         if HAS_GIL and self._waker is None:
             return
         with self._lock:
@@ -103,19 +108,19 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function that belongs to one stream. It returns whether this thread is signalling that stream.
+"""A function of one stream: returns whether this thread is just sending a signal of that stream.
 
-If so, no other thread can signal elements of that stream meanwhile."""
+If so, no other thread can send signals of that stream meanwhile."""
 
 _thread_state: Final = threading.local()
 
 
 def signallers_of_thread() -> list[Signaller]:
-    """Return this thread's list of ``Signaller`` functions. Windows and groups add to the list.
+    """Return this thread's list of ``Signaller`` functions.
 
-    A window gets its elements from the signals of its stream. If code subscribes to the window
-    within such a signal, the window adds a function for that stream. If the code then waited for
-    elements of the window, the thread would wait for itself.
+    A window or a group gets its elements from the signals of its stream. Suppose that code within
+    such a signal subscribes to the window, and then waits for elements of the window: its thread
+    would wait for itself. So on subscription a window or a group adds a function to the list.
     """
     try:
         return _thread_state.signallers  # type: ignore[no-any-return]
@@ -125,9 +130,9 @@ def signallers_of_thread() -> list[Signaller]:
 
 
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
-    """Raise ``RuntimeError`` if only this thread could send the signals for which it would wait.
+    """Raise ``RuntimeError`` if this thread would wait for signals that only itself can send.
 
-    Each of ``signallers`` is a function: whether this thread sends the signals of a stream.
+    ``signallers`` are the ``Signaller`` functions of the streams for whose signals it would wait.
     """
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(

@@ -1,8 +1,8 @@
 """Threads that all streams share, for work that timers start.
 
 Such work may be slow, because it calls a subscriber, but it must not delay other work. So no work
-waits for a thread: if all threads are busy, another thread is started. A thread without work ends
-after a moment.
+waits for a busy thread: if all threads are busy, another thread is started. A thread without work
+ends after ``THREAD_IDLE_SECONDS``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
-#: Seconds after which an idle thread ends. Work that comes more often starts no new thread.
+#: Seconds after which an idle thread ends. Work that comes before that needs no new thread.
 THREAD_IDLE_SECONDS: Final = 0.1
 
 _numbers = itertools.count(1)
@@ -29,21 +29,21 @@ class SharedThreads:
     """A resource (see ``runtime.executors``) for all streams of the process. It is never closed."""
 
     # Work is kept in a deque, not in a SimpleQueue. Before CPython 3.13, SimpleQueue.get(timeout)
-    # may wait for ever: if an item wakes the thread just when the time-out is over, and another
-    # thread takes the item.
+    # may wait for ever. That happens if an item wakes the thread just when its time-out is over,
+    # and another thread takes the item.
 
     def __init__(self, idle_seconds: float = THREAD_IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
         self._queue: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
-        """For each sleeping thread, the event that wakes it."""
-        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
+        """One event for each sleeping thread. Releasing the event wakes the thread."""
+        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
         self._lock = threading.RLock()
         self._idle = 0
         """The number of idle threads.
 
-        A new thread increments it itself. The code that starts the thread cannot: if it is
-        interrupted meanwhile, it does not know whether the thread runs."""
+        A new thread increments the number itself. The code that starts the thread must not: if a
+        signal handler raises an exception there, the code does not know whether the thread runs."""
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
@@ -77,7 +77,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Return the next work. ``None``: no work came for a while, so the thread must end."""
+        """Wait for the next work, and return it. After ``idle_seconds`` without work: ``None``."""
         with self._lock:
             self._idle += 1
         while True:
@@ -87,8 +87,8 @@ class SharedThreads:
                     return self._queue.popleft()
                 self._waiting.append(event := new_event())
             if not event.acquire(timeout=self._idle_seconds):
-                # If execute() has just set ``event``, the event is no longer in the list, and
-                # ``remove`` raises a ValueError. Then there is work: look again.
+                # If execute() has just released ``event``, the event is no longer in the list, and
+                # ``remove`` raises a ValueError. Then there is work: look at the queue again.
                 with self._lock, suppress(ValueError):
                     self._waiting.remove(event)
                     self._idle -= 1

@@ -3,9 +3,9 @@
 All streams share the thread of one timer. So the work of an alarm must be short, and must not be
 user code. Longer work must be handed to another thread.
 
-A cancelled alarm drops its work at once, but stays in the queue until its time comes or until many
-alarms are cancelled. So ``cancel`` takes little time. The queue is at most a few times longer than
-the number of pending alarms.
+A cancelled alarm drops its work at once. But it stays in the queue until its time comes, or until
+the queue has grown to ``_sweep_at`` alarms. So ``cancel`` takes little time. The queue is at most a
+few times longer than the number of pending alarms.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Seconds after which the timer's thread ends if there are no alarms. So a stream that sets and
-#: cancels one alarm after another does not start a thread for each alarm.
+#: Seconds without alarms after which the timer's thread ends. The thread does not end at once, or a
+#: stream that sets and cancels one alarm after another would start a thread for each alarm.
 IDLE_SECONDS: Final = 0.1
 
-#: The queue length at which cancelled alarms are first removed from it. They are removed again when
-#: the queue is twice as long as after the last removal.
+#: The length at which the queue first removes its cancelled alarms. It removes them again when it
+#: is twice as long as after the last removal.
 SWEEP_AT: Final = 64
 
 
@@ -59,10 +59,10 @@ class Alarm(Protocol):
 
 
 class Timer(Protocol):
-    """A clock that calls functions later. Any thread may use it, and so may these functions."""
+    """A clock that calls functions later. Any thread may use it. The functions may use it, too."""
 
     def now(self) -> float:
-        """Return the time in seconds. It never goes back. Only differences have a meaning."""
+        """Return the time in seconds, from an arbitrary start. The time never goes back."""
         ...
 
     def call_later(
@@ -70,10 +70,10 @@ class Timer(Protocol):
     ) -> Alarm:
         """Have ``work()`` called once, ``seconds`` (>= 0) from now or a little later.
 
-        This returns before ``work`` is called. The timer makes one call at a time, in order of
-        time. It reports their exceptions to ``on_dropped_error``. Raises ``WorkDroppedError`` if
-        the timer is closed. If the timer is closed later, but before it has called ``work``, it
-        calls ``when_dropped`` instead.
+        ``call_later`` returns before ``work`` is called. The timer makes one call at a time, in
+        order of time. It reports exceptions of ``work`` to ``on_dropped_error``. ``call_later``
+        raises ``WorkDroppedError`` if the timer is closed. If the timer is closed later, but before
+        it has called ``work``, it calls ``when_dropped`` instead.
         """
         ...
 
@@ -95,7 +95,7 @@ def check_timer(timer: T) -> T:
 
 
 class _Alarm:
-    """A planned call. If ``cancel`` comes before ``take``, the call is not made."""
+    """A planned call. The timer makes the call only if ``take`` comes before ``cancel``."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -123,16 +123,16 @@ class _Queue:
 
     Any thread may call ``count_cancelled`` and read ``pending``. The other methods may be called by
     one thread at a time. But a signal handler or a finalizer on that thread may add an alarm while
-    a method runs. So each method allows for new alarms between any two steps of Python code.
+    a method runs. So each method must work even if an alarm is added between any two of its steps.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
-        # The entries are tuples, because comparing tuples runs no Python code. So no signal handler
-        # or finalizer runs while the heap is being changed.
+        # The heap holds tuples, because comparing tuples runs no Python code. So no signal handler
+        # or finalizer runs while heapq changes the heap.
         self._heap: list[tuple[float, int, _Alarm]] = []
-        self._numbers = itertools.count()  # alarms of the same time keep their order
+        self._numbers = itertools.count()  # keeps alarms of the same time in order
         self._sweep_at = SWEEP_AT
         self._pending = DemandCounter()
         self._on_empty = on_empty
@@ -153,7 +153,7 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        # If a signal handler or finalizer has added an alarm meanwhile, ``pending`` lacks this
+        # If a signal handler or finalizer has added an alarm meanwhile, the new list lacks this
         # alarm. Then keep the old heap.
         if self._heap is heap and len(heap) == count:
             self._heap = pending
@@ -173,7 +173,7 @@ class _Queue:
     def take(self, until: float) -> _Alarm | None:
         """Remove and return the next pending alarm, if its time is ``until`` or earlier.
 
-        The caller must run the alarm. ``None`` if there is no such alarm.
+        Otherwise return ``None``. The caller must run the alarm.
         """
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
@@ -188,7 +188,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # no caller could receive the exception
+    except BaseException as raised:  # the timer's thread has no caller to receive the exception
         report_dropped(raised, "the work of an alarm raised")
 
 
@@ -217,11 +217,11 @@ class _TimerThread:
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # Reentrant: a finalizer that takes this lock may run on the thread that holds it.
+        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
         self._lock = threading.RLock()
         self._wake_event = new_event()
         self._thread: threading.Thread | None = None
-        self._wakes_at = -math.inf  # the time at which the thread wakes up by itself
+        self._wakes_at = -math.inf  # the time at which the thread's present sleep ends
         self._ends_at = math.inf
         self._was_empty = False
         self._closed = False
@@ -244,7 +244,9 @@ class _TimerThread:
 
     def _on_empty(self) -> None:
         if self.pid != process_id():
-            return  # in a forked child there is no thread, and the lock may be held for ever
+            # This is a forked child. The thread exists only in the parent, and the lock may be
+            # locked for ever, because another thread may have held it at the fork.
+            return
         with self._lock:
             self._was_empty = True
             if self._wakes_at > time.monotonic() + IDLE_SECONDS:
@@ -262,8 +264,8 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # If start() raised a KeyboardInterrupt, the new thread may be running nevertheless. It
-            # ends as soon as it sees that self._thread is not itself.
+            # If start() raised a KeyboardInterrupt, the new thread may be running nevertheless. The
+            # new thread ends as soon as it sees that self._thread is another thread or None.
             self._thread = None
             raise
         _timers.add(self)
@@ -277,7 +279,7 @@ class _TimerThread:
                 if self._thread is threading.current_thread():
                     self._thread = None
                     if self.queue.pending > 0 and not self._closed:
-                        self._start()  # an exception ended this thread, but alarms are left
+                        self._start()  # an exception ended this thread, but alarms are pending
 
     def _run_due_alarms(self) -> float | None:
         """Run all due alarms; return the seconds to sleep, or ``None`` to end the thread."""
@@ -299,15 +301,15 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._ends_at = math.inf
-            # The queue was empty a moment ago, and may soon be empty again. If so, this thread must
-            # end after about IDLE_SECONDS. It sleeps no longer than that, so that the call that
-            # cancels the last alarm need not wake it.
+            # The queue was empty a moment ago, and may soon be empty again, if the stream cancels
+            # this alarm, too. Then this thread must end after about IDLE_SECONDS. So it sleeps no
+            # longer than that. Otherwise each cancel of the last alarm would have to wake it.
             if was_empty:
                 due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:
             due = self._ends_at
             if due <= now:
-                self._thread = None  # the next alarm starts another thread
+                self._thread = None  # so that the next alarm starts another thread
                 return None
         else:
             due = self._ends_at = now + IDLE_SECONDS
@@ -316,7 +318,7 @@ class _TimerThread:
 
 
 class ThreadTimer:
-    """A timer with its own thread, started by the first alarm.
+    """A timer with its own thread, which the first alarm starts.
 
     The thread sleeps until an alarm is due. It ends soon after the last alarm, or when the
     interpreter exits. A forked child starts its own thread. Alarms that were set before the fork
@@ -342,7 +344,7 @@ class ThreadTimer:
 
     @property
     def pending(self) -> int:
-        """How many alarms are set and not yet run or cancelled."""
+        """The number of alarms that are set, and were neither run nor cancelled."""
         return self._timer_thread.queue.pending
 
 
@@ -358,10 +360,10 @@ def default_timer() -> Timer:
 
 
 class ManualTimer:
-    """A timer for tests, whose clock starts at 0 and is moved by ``advance``.
+    """A timer for tests. Its clock starts at 0, and moves only when ``advance`` is called.
 
     Pass it as the argument ``timer`` to an operator that uses a clock. Before ``advance`` returns,
-    it has done all work that has become due, such as delivering the elements of ``interval``. Any
+    it does all work that has become due, such as delivering the elements of ``interval``. Any
     thread may use it.
 
     ```python
@@ -375,7 +377,7 @@ class ManualTimer:
     ```
     """
 
-    #: Work may be slow: no other stream waits for this timer.
+    #: The work of this timer's alarms may be slow, because only the test waits for it.
     runs_slow_work = True
 
     def __init__(self) -> None:
@@ -391,7 +393,7 @@ class ManualTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Have ``advance`` call ``work()`` when it has moved the clock by ``seconds``.
+        """Have ``advance`` call ``work()`` once it has moved the clock by ``seconds`` from now.
 
         See ``Timer.call_later``.
         """
@@ -400,7 +402,7 @@ class ManualTimer:
             return self._queue.add(self._now + seconds, work, when_dropped)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock by ``seconds``. Do all work that becomes due, on this thread.
+        """Move the clock forward by ``seconds``. Do all work that becomes due, on this thread.
 
         While a piece of work runs, ``now`` returns the time for which the work was planned.
 
@@ -408,8 +410,8 @@ class ManualTimer:
             seconds: A finite number >= 0.
 
         Raises:
-            RuntimeError: Another call of ``advance`` has not ended: another thread made it, or it
-                is the call that runs this work.
+            RuntimeError: Another call of ``advance`` is running, on another thread or on this one,
+                if work that it does calls ``advance``.
         """
         seconds = check_seconds("seconds", seconds)
         if not self._moving.acquire(blocking=False):
@@ -424,12 +426,12 @@ class ManualTimer:
                 if alarm is None:
                     if due > until:
                         return
-                    continue  # the alarm was cancelled meanwhile
+                    continue  # the due alarm was cancelled after next_due() had seen it
                 _run(alarm)
         finally:
             self._moving.release()
 
     @property
     def pending(self) -> int:
-        """How many alarms are set and not yet run or cancelled."""
+        """The number of alarms that are set, and were neither run nor cancelled."""
         return self._queue.pending

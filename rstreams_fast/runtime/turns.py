@@ -1,4 +1,4 @@
-"""Limits how long streams occupy an event loop without a break.
+"""Limits for how long streams occupy an event loop without a break.
 
 A *turn* is a millisecond in which the drains (loops that deliver elements) of one consumer may work
 on the consumer's event loop. The consumer is a task that awaits elements, or a stage with a queue
@@ -32,7 +32,7 @@ class Turns:
     """Keeps the paused drains of one consumer until the consumer's next turn.
 
     A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
-    loop. ``pause`` calls ``wake``, so that the consumer begins another turn.
+    loop. ``pause`` calls the argument ``wake``, which must make the consumer begin another turn.
     """
 
     __slots__ = ("_loop", "_paused", "_until", "wake")
@@ -55,13 +55,13 @@ class Turns:
     def is_over(self) -> bool:
         """Return whether the turn's millisecond is over.
 
-        A thread that does not run the loop always gets ``False``.
+        On a thread that does not run the turn's loop, the result is always ``False``.
         """
         loop = self._loop
         return loop is not None and perf_counter() >= self._until and running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Keep a drain (a loop that delivers elements) that has paused, for ``resume_paused``."""
+        """Store a paused drain (a loop that delivers elements). ``resume_paused`` resumes it."""
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
@@ -77,7 +77,7 @@ class Turns:
         for _ in range(count):
             try:
                 drain = paused.popleft()
-            except IndexError:  # end() was called meanwhile
+            except IndexError:  # the method end() has emptied the deque meanwhile
                 break
             drain.resume()
             if self.is_over():

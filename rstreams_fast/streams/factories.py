@@ -106,9 +106,10 @@ def from_async_iterable(
 ) -> Stream[T]:
     """The items of an asynchronous iterable.
 
-    A generator is closed when the stream ends early, and the generator's ``finally`` may await.
-    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
-    does leaving ``async with stream.iterate()``. A ``break`` out of ``async for`` does not wait.
+    An asynchronous generator is closed when the stream ends early, and its ``finally`` may await.
+    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. The
+    end of an ``async with stream.iterate()`` block waits, too. A ``break`` out of ``async for``
+    does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
@@ -118,7 +119,7 @@ def from_async_iterable(
     Raises:
         TypeError: ``iterable`` is neither an asynchronous iterable nor a function.
     """
-    # Imported on first use, so that programs without a loop do not load asyncio.
+    # Imported here, not at the top: programs without an event loop do not load asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 
     name = getattr(iterable, "__qualname__", type(iterable).__name__)
@@ -161,7 +162,7 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
             ``__arrow_c_stream__`` (tables, readers, data frames of pandas, polars, DuckDB and
             others). The batches are read on demand.
         chunk: The most rows of an element. Default: the source's own batches.
-        schema: The schema that the source is asked to produce, if it can.
+        schema: The schema in which ``source`` should return its rows, if it can.
 
     Raises:
         TypeError: ``source`` is not tabular Arrow data.
@@ -240,8 +241,8 @@ def using(
     ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
     running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
     must wait for them. If ``stream_of`` has returned a publisher, exceptions of ``close`` go to
-    ``sys.unraisablehook``, and so does a ``TypeError`` if ``close`` returns a coroutine. To close
-    by an ``await``, use ``async with`` in the generator of ``from_async_iterable``.
+    ``sys.unraisablehook``. If ``close`` returns a coroutine, a ``TypeError`` goes there. To close a
+    resource by ``await``, use ``async with`` in the generator of ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -361,9 +362,9 @@ def interval(
     """A tick every ``seconds``: 0, 1, 2, ..., without end.
 
     Tick ``n`` comes ``delay + n * seconds`` after the subscriber's first request (§3.8), or a
-    little later. Delays do not add up. If several ticks are due together, because the process was
-    stopped or the machine overloaded, only the last tick is sent. So the number of a tick always
-    tells its time. Each subscriber has its own ticks.
+    little later. A late tick does not delay later ticks. If several ticks are due together, because
+    the process was stopped or the machine overloaded, only the last tick is sent. So the number of
+    a tick always tells its time. Each subscriber has its own ticks.
 
     Args:
         seconds: The time from tick to tick, 1e-9 at least.

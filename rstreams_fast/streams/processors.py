@@ -44,8 +44,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     The processor takes one subscription and cancels any other (§2.5). The processor serves one
     subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``. If ``build`` ends in
     ``multicast``, ``share`` or ``replay``, the processor serves any number of subscribers. If
-    upstream has ended before the subscriber comes, the stages get only this end. Any thread may
-    call any method.
+    upstream has ended before the subscriber comes, the stages get only the terminal signal. Any
+    thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -85,11 +85,11 @@ class _Entrance(Generic[T]):
 
     def __init__(self) -> None:
         # No user code is called while the lock is held. But the garbage collector can run a
-        # finalizer that calls a method here. So the lock is reentrant, and the fields that such a
-        # call can change are read last.
+        # finalizer that calls a method of this object. So the lock is reentrant, and the fields
+        # that such a call can change are read last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # kept for a stage that subscribes later
+        self._subscription: Subscription | None = None  # kept until a stage subscribes
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
@@ -129,7 +129,7 @@ class _Entrance(Generic[T]):
         if push is not None:
             push.on_subscribe(subscription)
         elif not early:
-            cancel_silently(subscription)  # §2.5
+            cancel_silently(subscription)  # a second subscription, or one after the end (§2.5)
 
     def on_next(self, element: T, /) -> None:
         push = self._push
@@ -148,7 +148,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # this call raises, after it has signalled a NoneSignalError
+            push.on_error(error)  # signals a NoneSignalError, and then raises it
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -221,7 +221,7 @@ class SerializedProcessor(Generic[T, U]):
             ``MulticastProcessor``.
         capacity: The most elements in the mailbox.
         on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
-            the mailbox is full; with ``"wait"``, ``on_next`` waits. ``try_next`` does neither.
+            the mailbox is full; with ``"wait"``, ``on_next`` waits. ``try_next`` returns ``FULL``.
         delay_error: Signal an error after the elements in the mailbox, not at once.
 
     Attributes:
@@ -305,7 +305,7 @@ class SerializedProcessor(Generic[T, U]):
 
     @property
     def ended(self) -> bool:
-        """Whether ``processor`` has ended or shut down. False if it has no attribute ``ended``."""
+        """Whether ``processor`` has ended or shut down. False if it lacks this attribute."""
         return bool(getattr(self._processor, "ended", False))
 
     @property

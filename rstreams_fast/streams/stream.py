@@ -102,8 +102,8 @@ class Stream(
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # The modules in ``methods`` make streams by ``_stream_of`` and ``_group_of``. They cannot
-    # import this module, because this module imports them.
+    # The modules in ``methods`` make streams by ``_stream_of`` and ``_group_of``. These modules
+    # cannot import this module, because this module imports them.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:

@@ -2,9 +2,9 @@
 
 ``DemandCounter``, the rings and ``SignalSerializer`` use the C primitives. ``FusedRun`` and
 ``CallWindow`` spend their time on calls of Python functions, which cffi cannot make faster. So this
-backend takes these classes from the backend ``python``, and gives them its own demand counters and
-rings. A cffi call releases the GIL, which takes more time than most primitives. So on CPython this
-backend is only for tests.
+backend takes these two classes from the backend ``python``, and gives them its own demand counters
+and rings. On CPython this backend is only for tests: each cffi call releases the GIL, which takes
+more time than most primitives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``RecordRing`` on the C type ``rsf_ring``. C code copies records into and out of its memory.
 
 A view of records is a numpy array on a memoryview of an ``ffi.buffer`` object. The view, and every
-object that is made from it, keeps the buffer object alive, and so the memory.
+object that is made from the view, keeps the buffer object and its memory alive.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 A Python list holds the elements, so that the garbage collector sees them. The C ring manages the
 indices of the list. The producer stores an element before it publishes the index. The consumer
-drops references only after it has released the indices and its call has ended, because dropping a
-reference may run any code.
+drops its references to taken elements only after it has released the indices and its call has
+ended, because dropping a reference may run any code.
 
-An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. It may come
-between almost any two steps of Python, even before the first step of ``__exit__`` and within a
+An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. An interrupt may
+come between almost any two steps of Python, even before the first step of ``__exit__`` and within a
 ``finally``. So a call uses its context manager twice, as ``with inside, inside``. The inner
-``__exit__`` ends the call. If an interrupt stops it, the outer ``__exit__`` does what is left.
+``__exit__`` ends the call. If an interrupt stops the inner ``__exit__``, the outer one ends it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class _Event:
     __slots__ = ("_permit",)
 
     def __init__(self) -> None:
-        # This lock is held. sleep() waits until wake() releases it.
+        # This lock is normally locked. sleep() waits until wake() releases it.
         self._permit = threading.Lock()
         self._permit.acquire()
 
     def wake(self) -> None:
-        # If sleep() was not called since the last wake(), the lock is still free, and release()
+        # If no thread has slept since the last wake(), the lock is still unlocked, and release()
         # raises a RuntimeError.
         with contextlib.suppress(RuntimeError):
             self._permit.release()
@@ -56,8 +56,8 @@ class _Event:
     def sleep(self, timeout: float | None) -> bool:
         """Wait until another thread calls ``wake``, and return ``True``.
 
-        If ``wake`` was called since the last ``sleep``, this returns at once. If ``timeout``
-        seconds are over before, it returns ``False``.
+        If ``wake`` was called since the last ``sleep``, return at once. If no thread calls ``wake``
+        within ``timeout`` seconds, return ``False``.
         """
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
@@ -65,7 +65,7 @@ class _Event:
 class PutCall(spec.PutCall):
     """A context manager for a call of the producer that puts at most ``count`` elements in.
 
-    Once the call has begun, ``available`` tells how many elements fit.
+    Once the call has begun, ``available`` tells how many of the ``count`` elements fit.
     """
 
     __slots__ = ("_count", "available")
@@ -78,8 +78,8 @@ class PutCall(spec.PutCall):
         self.available = 0
 
     def __enter__(self) -> None:
-        # ``with inside, inside`` runs this method twice. The first run, for the outer ``with``,
-        # only sets _outer_entered. The second run begins the call.
+        # ``with inside, inside`` runs this method twice. The first time, for the outer ``with``, it
+        # only sets _outer_entered. The second time, it begins the call.
         if self._outer_entered:
             self.available = self._enter()
         self._outer_entered = True
@@ -88,8 +88,8 @@ class PutCall(spec.PutCall):
         if self._exited:
             return
         interrupted, self._exiting = self._exiting, True
-        # If an interrupt stopped the inner __exit__, perhaps the other side was not woken. So wake
-        # it here. A needless wake does no harm.
+        # If an interrupt stopped the inner __exit__, the thread on the other side of the ring may
+        # not have been woken. So wake it here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._exited = True
@@ -126,7 +126,7 @@ class TakeCall(PutCall):
     """A context manager for a call of the consumer that takes at most ``count`` elements out.
 
     Once the call has begun, ``available`` tells how many elements it can take. The called method
-    stores in ``done`` how many it has taken.
+    stores in ``done`` how many elements it has taken.
     """
 
     __slots__ = ()
@@ -184,7 +184,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # set the waker before the flag that announces it
+            keep(waker)  # set the waker before prepare() sets the flag that announces it
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)
@@ -199,7 +199,7 @@ class BoundedRing(spec.BoundedRing):
             self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
-        with self._lock:  # otherwise a waker set between reading and clearing would be lost
+        with self._lock:  # or a waker that is set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
@@ -258,7 +258,7 @@ class BoundedRing(spec.BoundedRing):
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
                     await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
-                    await sleep(0)  # a producer that is within offer() may still put its element in
+                    await sleep(0)  # the producer's running call may still put an element in
             finally:
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
@@ -289,7 +289,7 @@ class BoundedRing(spec.BoundedRing):
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep until ``over()`` is true. ``False`` if ``timeout`` seconds are over before."""
+        """Sleep until ``over()`` is true. Return ``False`` if ``timeout`` seconds end before."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)

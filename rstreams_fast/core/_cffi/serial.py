@@ -1,8 +1,8 @@
 """``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-The elements are in a Python list. C manages its indices, as in ``_cffi/ring.py``. One thread at a
-time delivers. A thread waits for another one only if the mailbox is full and ``on_full`` is
-``"wait"``.
+The elements are in a Python list. C manages the indices of the list, as in ``_cffi/ring.py``. One
+thread at a time delivers. A thread waits for another thread only if the mailbox is full and
+``on_full`` is ``"wait"``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _ANSWERS: Final = {
 class SignalSerializer(spec.SignalSerializer[spec.T]):
     def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
         super().__init__(subscriber, **options)
-        # The lock guards _subscription. It is reentrant, because a finalizer or a signal handler on
-        # the thread that holds it may call cancel(), which takes it, too.
+        # The lock guards _subscription. It is reentrant, because a finalizer or a signal handler
+        # may call cancel(), which takes the lock, on the thread that holds it.
         self._subscribing = threading.RLock()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
-        self._take_at: Any = ffi.new("uint64_t *")  # only for the delivering thread
+        self._take_at: Any = ffi.new("uint64_t *")  # only the delivering thread uses this index
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -78,7 +78,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     @property
     def queued(self) -> int:
         if lib.rsf_serial_is_cancelled(self._serial):
-            return 0  # after a cancel the queued elements count as dropped
+            return 0  # after a cancel the elements in the mailbox count as dropped
         return lib.rsf_serial_size(self._serial)
 
     # -- sending signals ---------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                # The delivering thread must not wait for room: only this thread itself makes room.
+                # The delivering thread must not wait for room, because only it can make room.
                 or self._owner == threading.get_ident()
             ):
                 return answer
@@ -112,11 +112,11 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         answer = Emission.OK
         try:
             if held == _IDLE and not self._on_subscribe_pending:
-                # No signal is queued: deliver the element without the mailbox.
+                # The mailbox is empty: deliver the element directly.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
             else:
-                # Deliver the queued signals first, to keep the order.
+                # Signals are queued. Deliver them first, because they came first.
                 raised = self._deliver_queued()
                 answer = self._queue(element)
         except BaseException as interrupt:
@@ -131,7 +131,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Publish the index even after an interrupt: otherwise it would block all later ones.
+            # Publish the index even after a KeyboardInterrupt. Otherwise the elements at all later
+            # indices would never be delivered.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()
@@ -160,8 +161,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _drain(self, raised: BaseException | None = None) -> None:
         """Deliver all queued signals, and let other threads deliver again. Then raise ``raised``.
 
-        ``raised`` is an exception such as ``KeyboardInterrupt``, which is no ``Exception``. If it
-        is not ``None``, the stream is cancelled first.
+        ``raised`` is ``None``, or an exception such as ``KeyboardInterrupt`` that is no
+        ``Exception``. In the latter case, first cancel the stream.
         """
         try:
             while True:
@@ -169,7 +170,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                     if raised is not None:
                         self.cancel()
                     raised = self._deliver_queued() or raised
-                except BaseException as interrupt:  # a KeyboardInterrupt may come between signals
+                except BaseException as interrupt:  # a KeyboardInterrupt between two signals
                     raised = interrupt
                     continue
                 self._owner = None
@@ -181,10 +182,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             del raised
 
     def _deliver_queued(self) -> BaseException | None:
-        """Deliver the queued signals. If the stream has ended, drop them.
+        """Deliver the queued signals. If the stream has ended, drop the signals.
 
-        If the subscriber raises an exception such as ``KeyboardInterrupt``, which is no
-        ``Exception``, return it.
+        If the subscriber raises an exception that is no ``Exception``, such as
+        ``KeyboardInterrupt``, return it.
         """
         self._owner = threading.get_ident()
         raised: BaseException | None = None
@@ -194,9 +195,9 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return raised
 
     def _step(self) -> tuple[Any, ...] | None:
-        """Return the subscriber's method to call next, with its argument, in a tuple.
+        """Return a tuple: the subscriber's method to call next, and its argument, if any.
 
-        ``None`` if no signal is left.
+        Return ``None`` if no signal is left.
         """
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
@@ -204,7 +205,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._on_subscribe_pending:  # a subscription came at the very end: cancel it
+                    if self._on_subscribe_pending:  # the subscription came too late: cancel it
                         late, self._subscription = self._subscription, None
                     self._on_subscribe_pending = False
                 if late is not None:
@@ -221,15 +222,15 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _on_subscribe_pending is set, a new subscription has just come. Keep it in
-                    # _subscription: the next call of _step() cancels it.
+                    # If _on_subscribe_pending is set, a new subscription has just come. Leave it in
+                    # _subscription, so that the next call of _step() cancels it.
                     if not self._on_subscribe_pending:
                         self._subscription = None
-                self._drop_queued()  # elements are left only if an error is signalled before them
+                self._drop_queued()  # elements are left only if an error overtakes them
                 if self._terminal is True:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._terminal)
-            # rsf_glue_next found that the stream was cancelled meanwhile: start again.
+            # rsf_glue_next has found that the stream was cancelled meanwhile: begin again.
 
     def _release(self) -> Any:
         at = self._take_at[0]

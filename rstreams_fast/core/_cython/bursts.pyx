@@ -46,17 +46,17 @@ cdef extern from *:
     void PyType_Modified(object)
 
 
-cdef object missing = MISSING  # no global look-up
+cdef object missing = MISSING  # a C variable, faster than a look-up of the global MISSING
 
 
-# The garbage collector must not set `burst` to None: a method that runs later expects a list. The
-# collector can still break a reference cycle, because it empties the list itself.
+# no_gc_clear: the garbage collector must not set `burst` to None, because a method that runs later
+# expects a list. The collector can still break a reference cycle: it empties the list itself.
 @cython.no_gc_clear
 cdef class BurstIterator:
 
-    # The last item is the next element. Methods change the list, but never set the attribute to
-    # another list. Without a GIL, several threads may change a list at the same time, but not an
-    # attribute.
+    # The last item of the list is the next element. Methods change the list, but never set the
+    # attribute to another list. Without a GIL, it is safe that several threads change a list at the
+    # same time, but not an attribute of a C class.
     cdef list burst
 
     def __cinit__(self, *_arguments, **_named):
@@ -94,7 +94,7 @@ cdef class BurstIterator:
         if PyList_GET_SIZE(self.burst) > 0:
             try:
                 return self.burst.pop()
-            except IndexError:  # another thread took the element
+            except IndexError:  # another thread took the last element after the check
                 pass
         return self._refill()
 
@@ -114,7 +114,7 @@ cdef class _Anext:
     """The awaitable of ``anext``. It acts like a coroutine, and usually ends in its first step."""
 
     cdef BurstIterator iterator
-    cdef object coroutine  # does the work if the burst was used up
+    cdef object coroutine  # gets the next element if the burst was used up; None before that
     cdef bint begun
 
     def __await__(self):
@@ -137,7 +137,7 @@ cdef class _Anext:
     def close(self):
         """End the coroutine."""
         with cython.critical_section(self):
-            self.begun = True  # from now on begin() creates no coroutine
+            self.begun = True  # so that begin() creates no coroutine any more
             coroutine = self.coroutine
         if coroutine is not None:
             coroutine.close()
@@ -180,7 +180,7 @@ cdef object taken_at_once(_Anext anext):
         return missing
     try:
         return anext.iterator.burst.pop()
-    except IndexError:  # another thread took the element
+    except IndexError:  # another thread took the last element after the check
         anext.begun = False
         return missing
 
@@ -218,7 +218,7 @@ def take_the_slot(cls, **options):
         theirs.tp_as_async.am_anext = ours.tp_as_async.am_anext
 
 
-# Set __init_subclass__ here, because Cython does not allow it in the body of an extension class.
+# Set __init_subclass__ here: Cython does not allow the method in the body of an extension class.
 (<dict> (<PyTypeObject *> BurstIterator).tp_dict)["__init_subclass__"] = classmethod(take_the_slot)
 PyType_Modified(BurstIterator)
 (<PyTypeObject *> _Anext).tp_iternext = step

@@ -16,8 +16,8 @@ cdef extern from "Python.h":
 
 
 cdef int64_t _saturated(object n) except? -1:
-    # Converts a Python int to 64 bits. A number that is too large becomes UNBOUNDED (§3.17). A
-    # negative one that is too large becomes -INT64_MAX.
+    # Converts a Python int to 64 bits. A positive number that does not fit becomes UNBOUNDED
+    # (§3.17). A negative number that does not fit becomes -INT64_MAX.
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(n, &overflow)
     if overflow == 0:
@@ -38,7 +38,7 @@ cdef class DemandCounter:
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
 
     def __init__(self, *args, **kwargs):
-        pass  # __cinit__ took the arguments; subclasses pass them on
+        pass  # accepts the arguments that subclasses pass on; __cinit__ has used them
 
     def request(self, n, /):
         cdef int64_t before = rsf_demand_load(&self.demand)

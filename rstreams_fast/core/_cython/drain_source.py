@@ -2,15 +2,15 @@
 
 If stages call Python functions, a loop in Python is faster than a loop in C, because the
 interpreter inlines calls from Python to Python. The Python loop iterates over the *gate*, a C
-object. The gate counts the demand, checks for a cancel, reads the source, and carries out the first
-stages, up to the first one that calls a Python function. The loop carries out the later stages,
-checks for ``None``, and counts the dropped elements.
+object. The gate counts the demand, checks for a cancel, and reads the source. It also carries out
+the first stages, up to the first stage that calls a Python function. The Python loop carries out
+the other stages, checks for ``None``, and counts the dropped elements.
 
 If an exception is raised, the run must know where the element was: in a stage, or in the slot (the
-receiver of the results). The line number in the traceback tells. (A ``try`` around each part would
-cost an instruction for each element.) An exception may also come at another line. For example, a
-``KeyboardInterrupt`` may come at a ``continue``. Then no element is being processed. At the end the
-loop clears all its local variables, because a traceback keeps its frame alive (§3.13).
+receiver of the results). The line number in the traceback tells this. (A ``try`` around each part
+would cost an instruction for each element.) An exception may also come at another line. For
+example, a ``KeyboardInterrupt`` may come at a ``continue``. Then no element is being processed. At
+the end the loop clears all its local variables, because a traceback keeps its frame alive (§3.13).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rstreams_fast.core.stage_table import STAGES, STEP_SCOPE, DemandRule, State
 
 __all__ = ["drain_function", "drain_source"]
 
-_CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED, without the slow import of inspect
+_CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED; importing inspect would be slow
 
-#: Whether code objects are never freed, as in CPython 3.13 without a GIL. This version does not
-#: specialise code for the types that it meets, so runs can share a code object.
+#: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then all runs of the same
+#: shape share a code object. This version does not specialise code objects, so sharing is not slow.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -60,13 +60,13 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
         first: The number of the first stage that the loop carries out.
         to: What the argument ``slot`` of the drain is. ``"call"``: a function. ``"ring"``: the
             method ``offer`` of a ring, whose result the drain checks. ``"list"``: a list, to which
-            the drain appends the results. ``"function"``: the function of a ``FunctionSlot``, whose
-            other fields are further arguments.
-        counted: Whether to count the dropped elements.
+            the drain appends the results. ``"function"``: the function of a ``FunctionSlot``. Then
+            ``over``, ``answered`` and ``unwanted`` are further arguments.
+        counted: Whether the drain counts the dropped elements.
     """
     numbered = list(enumerate(STAGES[name] for name in shape))[first:]
     delivers = all(STAGES[name].needs is not DemandRule.ALL for name in shape)
-    # Dropped elements are counted to learn how many were delivered. A run with a ``reduce`` does
+    # The run counts dropped elements to know how many were delivered. A run with a ``reduce`` need
     # not count them, because it delivers only at its end.
     drops = counted and delivers and any(kind.drops for _, kind in numbered)
     before = ["dropped = 0"] if drops else []
@@ -130,23 +130,23 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Mark the function as nested. Without a GIL, CPython frees a function that is not nested only
-    # in a garbage collection, and CPython 3.13 never frees it.
+    # Mark the code as that of a nested function. Without a GIL, CPython frees other functions only
+    # in a garbage collection, and CPython 3.13 never frees them.
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
 def drain_function(
     shape: tuple[str, ...], first: int, to: str, counted: bool
 ) -> Callable[..., None]:
-    """Return the drain function for one run. It has its own copy of the compiled code.
+    """Return the drain function for one run. Normally it has its own copy of the compiled code.
 
     The interpreter specialises a code object for the functions that the code calls. If several runs
-    shared a code object, it would call different functions, and be slower.
+    shared a code object, it would call different functions, and could not be specialised.
     """
     scope = {
         **STEP_SCOPE,
-        # These are the globals of the drain. If the drain calls a C function that imports a module,
-        # the import looks up __import__ in these globals.
+        # This dict becomes the globals of the drain. If the drain calls a C function that imports a
+        # module, the import looks up __import__ in "__builtins__" of these globals.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

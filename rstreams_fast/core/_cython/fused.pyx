@@ -67,17 +67,17 @@ from rstreams_fast.errors import (
 )
 
 
-# The type of tp_iternext. If there is no element now, such a function returns NULL, either without
-# an exception or with StopIteration.
+# The type of the C slot tp_iternext. If there is no element now, such a function returns NULL,
+# either without an exception or with StopIteration.
 ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 
 cdef struct Stage:
     int kind
-    rsfpy_callee callee  # borrowed from the program
-    int64_t argument  # of batch: its size
-    # For take and skip: how many more elements to pass on or to drop. For take_while and
-    # skip_while: 1, and 0 after the predicate has decided.
+    rsfpy_callee callee  # the stage's function; the program owns the reference
+    int64_t argument  # for batch: the size of the lists
+    # For take: how many more elements to pass on. For skip: how many more elements to drop. For
+    # take_while and skip_while: 1 at first, and 0 after the predicate has returned false.
     int64_t count
     bint flushes
     bint gathers  # whether the stage stores a list
@@ -123,7 +123,7 @@ cdef extern from *:
 
 
 cdef enum Kind:
-    # The members are in the order of the table STAGES.
+    # The members must have the order of the table STAGES, because KINDS numbers its names.
     MAP
     MAP_NOT_NONE
     FILTER
@@ -139,7 +139,7 @@ cdef enum Kind:
 
 
 cdef enum Place:
-    # Where the current element was when an exception was raised.
+    # Where the current element is. An exception comes from a stage, from the slot, or from neither.
     BETWEEN
     IN_STAGE
     IN_SLOT
@@ -157,22 +157,22 @@ MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = Ru
 cdef object DROPPED_MARK = object()
 cdef object ABSORBED_MARK = object()
 
-# Votes of the functions, of some kinds of stages, and of the slot. Stages before the first one that
-# calls Python do not vote. If the sum is positive, the run uses the generated Python loop,
-# otherwise the C loop.
+# The functions, some kinds of stages, and the slot vote by these numbers. Stages before the first
+# stage that calls a Python function do not vote. If the sum is positive, the run uses the generated
+# Python loop, otherwise the C loop.
 cdef int PYTHON_CALL = 1
 cdef int OTHER_CALL = -1
-cdef int COUNTED_STAGE = -3  # the generated loop counts with Python ints
-cdef int HOLDING_STAGE = -2  # scan and reduce
+cdef int COUNTED_STAGE = -3  # slow in the generated loop, which counts with Python ints
+cdef int HOLDING_STAGE = -2  # a stage that stores an object, such as scan
 cdef int RING_SLOT = -4
 
-# A burst of fewer elements than this uses the C loop: to enter the generated loop takes more time
-# than it would save.
+# A burst of fewer elements than this uses the C loop, because entering the generated loop would
+# take more time than it saves.
 cdef int64_t FEW = 8
 cdef int64_t GOES_ON = _GOES_ON
 
-# A run processes this many elements in the C loop before it generates a Python loop. A generated
-# loop must process about 300 elements to save as much time as it takes to generate it.
+# A run processes this many elements in the C loop before it generates a Python loop. After about
+# 300 elements, a generated loop has saved the time that generating it took.
 cdef int64_t first_elements = 64
 
 
@@ -184,22 +184,22 @@ def generate_after(elements):
     return before
 
 
-# A run with more stages than this uses the C loop: to compile a generated loop would take too long.
+# A run with more stages than this uses the C loop, because compiling a Python loop takes too long.
 cdef Py_ssize_t MOST_GENERATED = 256
-# The C loop checks signals and the clock at least once in this many elements.
+# The largest number of elements between two checks of signals and the clock in the C loop.
 cdef int LONGEST_STRIDE = 32
-# The C loop lets other threads run once in this many seconds, as the interpreter does
+# The C loop lets other threads run every so many seconds, as the interpreter does for Python code
 # (sys.getswitchinterval()).
 cdef double SWITCH_INTERVAL = 0.005
-# The stride is the number of elements between two checks of the clock. If more than SLOW_LOOK
-# seconds have passed since the last check, the stride becomes 1. If fewer than FAST_LOOK seconds
-# have passed, it doubles.
+# The field `stride` is the number of elements between two checks of the clock. If more than
+# SLOW_LOOK seconds have passed since the last check, the stride becomes 1. If fewer than FAST_LOOK
+# seconds have passed, the stride doubles.
 cdef double SLOW_LOOK = 0.002
 cdef double FAST_LOOK = 0.0005
 
 
 cdef int _vote(object function):
-    # A Python function votes for the generated loop: the interpreter inlines such a call.
+    # A Python function votes for the generated loop, where the interpreter inlines its calls.
     if PyMethod_Check(function):
         function = <object> PyMethod_GET_FUNCTION(function)
     return PYTHON_CALL if PyFunction_Check(function) else OTHER_CALL
@@ -210,7 +210,7 @@ cdef int64_t _bounded(object count) except -1:
 
 
 cdef int64_t _product(int64_t a, int64_t b) noexcept:
-    # Returns a * b, at most INT64_MAX. Both factors are positive.
+    # Returns a * b, or INT64_MAX if that is smaller. Both factors must be positive.
     return INT64_MAX if a > INT64_MAX // b else a * b
 
 
@@ -223,14 +223,14 @@ cdef PyObject *_next_in_deque(PyObject *source) except? NULL:
     if len(<object> source) == 0:
         return NULL
     element = rsfpy_call_one(&popleft, source)
-    if element == NULL and PyErr_ExceptionMatches(IndexError):  # another thread took the element
+    if element == NULL and PyErr_ExceptionMatches(IndexError):  # another thread emptied the deque
         PyErr_Clear()
     return element
 
 
 cdef inline PyObject *_take(FusedRun self) except? NULL:
-    # Returns a new reference to the next element. NULL without an exception means that the burst
-    # is over.
+    # Returns a new reference to the next element of the source. Returns NULL without an exception
+    # if the burst is over.
     cdef PyObject *element
     if self.remaining <= 0 or rsf_demand_load(self.counter) < 0:
         return NULL
@@ -252,18 +252,18 @@ cdef class FusedRun:
     cdef tuple program
     cdef Stage *stages
     cdef Py_ssize_t stage_count
-    cdef Py_ssize_t c_stages  # how many of the first stages always run in C
+    cdef Py_ssize_t c_stages  # the number of first stages that run in C even with a generated loop
     cdef list held
     cdef object slot
-    cdef rsfpy_callee slot_callee  # borrowed from the slot
+    cdef rsfpy_callee slot_callee  # refers to `slot`, which owns the reference
     cdef SpscRing slot_ring
     cdef object function_slot  # a FunctionSlot, or None
-    cdef list slot_over  # the FunctionSlot's `over` list
+    cdef list slot_over  # the list `over` of the FunctionSlot, or None
     cdef DemandCounter demand
     cdef rsf_demand *counter
     cdef int64_t run_ratio
     cdef bint has_ended
-    cdef bint reduces  # whether the run delivers nothing before its end
+    cdef bint reduces  # whether the run has a reduce, and so delivers nothing before its end
     cdef bint uses_generated
     cdef bint has_none
     cdef bint exhausted
@@ -280,9 +280,9 @@ cdef class FusedRun:
     cdef double last_look
     cdef double last_rest
     cdef Gate gate
-    cdef object generated  # the generated loop in Python, made on its first use
+    cdef object generated  # the generated Python loop, or None before its first use
     cdef tuple generated_arguments
-    cdef object stopped  # a StopIteration that a stage raised
+    cdef object stopped  # a StopIteration that a stage in the gate raised, or None
     cdef readonly object error
     cdef object __weakref__
 
@@ -290,7 +290,7 @@ cdef class FusedRun:
         cdef Py_ssize_t index
         cdef Stage *stage
         cdef int vote, votes = 0
-        cdef bint has_python = False  # whether a stage so far calls Python
+        cdef bint has_python = False  # whether a stage so far calls a Python function
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
@@ -346,7 +346,7 @@ cdef class FusedRun:
                 vote = COUNTED_STAGE if kind.state is State.COUNT else 0
             elif op[1] is not None:
                 stage.callee = rsfpy_take_apart(<PyObject *> op[1])
-                if not kind.settles:  # skip_while soon stops calling its function
+                if not kind.settles:  # skip_while does not vote: it soon stops calling its function
                     vote += _vote(op[1])
                     has_python |= _vote(op[1]) == PYTHON_CALL
             if kind.needs is DemandRule.TIMES:
@@ -385,7 +385,7 @@ cdef class FusedRun:
     def __reduce__(self):
         refuse_pickle(self)
 
-    # -- methods of the delivering thread --------------------------------------------------------
+    # -- methods for the delivering thread -------------------------------------------------------
 
     def drain(self, limit, /):
         cdef int64_t count = rsfpy_plain_count(limit, 1)
@@ -417,7 +417,7 @@ cdef class FusedRun:
         if not rsfpy_enter(&self.busy):
             self.clear_later = True
             return
-        previous = self.error  # drop it only after the attribute has its new value
+        previous = self.error  # keeps the old error alive until all attributes are cleared
         self.error = None
         self._let_go()
         del previous
@@ -425,7 +425,7 @@ cdef class FusedRun:
 
     cdef int _enter(self) except -1:
         # Count this as a recursive call. The slot of a run may call another run, and so on. Python
-        # does not count calls from C to C, so the C stack would overflow.
+        # does not count calls from C to C. So without this line the C stack could overflow.
         Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
             Py_LeaveRecursiveCall()
@@ -465,9 +465,9 @@ cdef class FusedRun:
     # -- processing several elements -------------------------------------------------------------
 
     cdef object _drain(self, int64_t limit):
-        # If demand was added during a burst, make another burst here, until GOES_ON elements are
-        # processed. Otherwise the caller would have to call drain for each burst. With a subscriber
-        # that requests one element in each on_next, each burst has one element.
+        # If demand was added during a burst, start another burst, until GOES_ON elements are
+        # processed. Otherwise the caller would have to call drain for each burst. If a subscriber
+        # requests one element in each on_next, each burst has only one element.
         cdef int64_t end = self.pulled_before + min(limit, GOES_ON)
         while True:
             status = self._burst(limit)
@@ -509,8 +509,8 @@ cdef class FusedRun:
         return MORE if left != 0 else IDLE
 
     cdef bint _ends_soon(self) except -1:
-        # Processes the elements of the burst that belong to the first_elements of the run, in the C
-        # loop. Returns whether the burst is over then.
+        # Runs the C loop for the elements of this burst that are among the run's first elements
+        # (their number is `first_elements`). Returns whether the burst is over then.
         cdef int64_t first = first_elements - self.pulled_before
         cdef int64_t rest = self.budget - first
         if self.generated is not None or first <= 0:
@@ -525,13 +525,14 @@ cdef class FusedRun:
         return False
 
     cdef int64_t _settle(self) except? -4:
-        # Subtracts the delivered elements of a burst from the demand. An element that was taken was
-        # delivered, unless a stage dropped or stored it, or raised an exception for it (§1.1).
+        # Subtracts the delivered elements of a burst from the demand (§1.1). Each element that was
+        # taken counts as delivered, unless a stage dropped or stored the element, or raised an
+        # exception for it.
         cdef int64_t taken = self.budget - self.remaining
         cdef int64_t delivered = taken - self.undelivered - (self.place == IN_STAGE)
         cdef int64_t left
         if self.reduces:
-            delivered = 0  # a run with ``reduce`` delivers only at its end
+            delivered = 0  # a run with a reduce delivers only at its end
         self.pulled_before += taken + self.has_none
         self.has_none = False
         self.budget = self.remaining = 0
@@ -543,7 +544,8 @@ cdef class FusedRun:
         return left
 
     cdef PyObject *_source_is_empty(self) except? NULL:
-        # At its end a C iterator sets no exception, and a Python iterator raises StopIteration.
+        # At the end of a source, a C iterator sets no exception. A Python iterator sets
+        # StopIteration, which is cleared here.
         if PyErr_Occurred() != NULL:
             if not PyErr_ExceptionMatches(StopIteration):
                 return NULL
@@ -562,8 +564,8 @@ cdef class FusedRun:
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # counted: whether to count the dropped elements, to know how many results were delivered.
-        # With unbounded demand the caller need not know. Counting takes about 5 ns per element.
+        # `counted`: whether to count the dropped elements. _settle needs the count, unless demand
+        # is unbounded. Counting takes about 5 ns per element.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -597,8 +599,8 @@ cdef class FusedRun:
         return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
-        # Takes elements from the source until one passes the first stages, which run in C. Returns
-        # it to the generated loop, which carries out only the later stages.
+        # Takes elements from the source until an element passes the first stages, which run in C.
+        # Returns this element to the generated loop, which carries out only the later stages.
         cdef PyObject *element
         while True:
             element = _take(self)
@@ -634,7 +636,7 @@ cdef class FusedRun:
                 self._look_around()
 
     cdef int _look_around(self) except -1:
-        # Handles signals and lets other threads run, as the interpreter does for Python code.
+        # Handles signals, and lets other threads run, as the interpreter does for Python code.
         cdef double now = monotonic()
         cdef double since = now - self.last_look
         if since > SLOW_LOOK:
@@ -762,8 +764,8 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # A skip or skip_while that has dropped its last element calls this. If it is the last stage
-        # of the run, this removes the stage.
+        # A skip or skip_while calls this when it has dropped its last element. If the stage is the
+        # last stage of the run, and runs in C, it is removed from the run.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1
@@ -829,7 +831,7 @@ cdef class FusedRun:
             report_unraisable(raised, "do_on_next", function)
         return 0
 
-    # -- one element -----------------------------------------------------------------------------
+    # -- processing one element ------------------------------------------------------------------
 
     cdef object _push(self, object element):
         cdef PyObject *result
@@ -895,13 +897,14 @@ cdef class FusedRun:
         return CANCELLED if rsf_demand_load(self.counter) < 0 else DONE
 
     cdef object _fail(self, object error):
-        # Returns the RunStatus to return for `error`. None if the FunctionSlot has handled `error`.
+        # Returns the RunStatus that the run must return for `error`. Returns None if the
+        # FunctionSlot has handled `error`.
         if self.place == IN_SLOT and self.function_slot is not None:
             self.function_slot.failed(error)
             return None
         if not isinstance(error, Exception):
             raise error
-        previous = self.error  # dropped after the attribute has its new value
+        previous = self.error  # keeps the old error alive until the attribute is set
         self.error = error
         return SLOT_FAILED if self.place == IN_SLOT else FAILED
 
@@ -937,18 +940,18 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 
 
 @cython.internal
-@cython.nonecheck(True)  # a debugger may find a gate without a run
+@cython.nonecheck(True)  # a debugger may use a gate whose `run` is None
 cdef class Gate:
     """The iterator over which a generated loop runs.
 
     The loop also stores the counts and objects of its stages in the gate.
     """
-    cdef FusedRun run  # set only while the generated loop runs, to avoid a reference cycle
+    cdef FusedRun run  # None unless the generated loop runs: otherwise a reference cycle would stay
 
     def __iter__(self):
         return self
 
-    def __next__(self):  # replaced by gate_next, below
+    def __next__(self):  # the function gate_next, below, replaces this method
         raise StopIteration
 
     def in_stage(self):
@@ -985,8 +988,8 @@ cdef class Gate:
 
 
 cdef PyObject *gate_next(PyObject *gate) except? NULL:
-    # The interpreter calls this C function as tp_iternext. Cython would put a wrapper around a
-    # __next__ method, which would double the time.
+    # The interpreter calls this C function as tp_iternext. A __next__ method would take twice the
+    # time, because Cython would put a wrapper around it.
     if <PyObject *> (<Gate> gate).run == <PyObject *> None:
         return NULL
     return _take((<Gate> gate).run)
@@ -997,7 +1000,7 @@ cdef PyObject *gate_next(PyObject *gate) except? NULL:
 cdef class StagedGate(Gate):
     """A gate that also runs the first stages, which are not in the generated loop."""
 
-    def __next__(self):  # replaced by staged_gate_next, below
+    def __next__(self):  # the function staged_gate_next, below, replaces this method
         raise StopIteration
 
 
@@ -1008,8 +1011,8 @@ cdef PyObject *take_processed(PyObject *gate) except? NULL:
 
 
 cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
-    # If a stage raises a StopIteration, store it in `stopped`, and clear it. The generated loop
-    # would take it for the end of the source.
+    # If a stage raises a StopIteration, store it in `stopped`, and clear it. Otherwise the
+    # generated loop would take it for the end of the source.
     cdef PyObject *element = (<next_function> take_processed)(gate)
     if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
         try:

@@ -61,7 +61,7 @@ cdef extern from *:
 
 cdef enum:
     FIRST_SLOTS = 16
-    KEPT_SLOTS = 4096  # more slots are freed when the queue is empty
+    KEPT_SLOTS = 4096  # an empty queue with more slots than this frees them
     PATIENCE = 16
 
 
@@ -73,14 +73,14 @@ cdef enum Answer:
     NO_MEMORY
 
 
-cdef enum:  # calls that may wait
+cdef enum:  # the calls for which a thread may wait
     PUT
     GET
     JOIN
 
 
-# Waiters are on the heap, not on the stack. At exit the interpreter ends waiting daemon threads,
-# which frees their stacks. But other threads may still wake these waiters.
+# A Waiter is on the heap, not on the stack of its thread. At exit the interpreter ends waiting
+# daemon threads, which frees their stacks. But other threads may still use their Waiters.
 cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
@@ -91,20 +91,20 @@ cdef struct Waiter:
 cdef struct Line:
     Waiter *first
     Waiter *last
-    Waiter *called  # the waiter that was called, but has not run yet
+    Waiter *called  # the waiter whose thread was woken, but has not run yet
 
 
 cdef struct Store:
-    PyObject **slots  # owned references in head .. head + count - 1, modulo the slots
+    PyObject **slots  # owned references from head to head + count - 1, modulo the number of slots
     Py_ssize_t mask
     Py_ssize_t head
     Py_ssize_t count
 
 
-cdef uint32_t forks = 0  # number of forks between the first process and this one
+cdef uint32_t forks = 0  # how many forks led from the first process to this one
 cdef rsfpy_mutex forgetting
-# A thread holds this lock while it switches a queue to the standard library's code. So no queue is
-# switched twice.
+# A thread holds the lock `becoming` while it switches a queue to the standard library's code. So
+# two threads cannot switch the same queue.
 becoming = threading.RLock()
 
 
@@ -152,14 +152,14 @@ cdef inline void call_all(Line *line) noexcept:
 cdef class ThreadQueue:
     """A queue of references between threads. The base class of all queues in this file."""
 
-    cdef PyObject **slots  # as in Store
+    cdef PyObject **slots  # these four fields are as in Store
     cdef Py_ssize_t mask
     cdef Py_ssize_t head
     cdef Py_ssize_t count
     cdef Py_ssize_t bound
     cdef Py_ssize_t unfinished
     cdef object _maxsize
-    cdef Line lines[3]  # for PUT, GET and JOIN
+    cdef Line lines[3]  # the waiting threads, by PUT, GET and JOIN
     cdef uint32_t forks
     cdef rsfpy_mutex mutex
     cdef bint last_first
@@ -235,7 +235,7 @@ cdef class ThreadQueue:
         self.unlock()
         return answer
 
-    # -- between lock and unlock ------------------------------------------------------------------
+    # -- the mutex, and methods that need it ------------------------------------------------------
 
     cdef inline void lock(self) noexcept:
         if rsf_load_acq_u32(&self.forks) != forks:
@@ -246,8 +246,8 @@ cdef class ThreadQueue:
         rsfpy_unlock(&self.mutex)
 
     cdef void forget_the_dead(self) noexcept:
-        # After a fork, clears the lines of waiting threads and renews the mutex: the waiting
-        # threads and the thread that held the mutex exist only in the parent.
+        # A forked child calls this. It clears the lines of waiting threads and renews the mutex,
+        # because the waiting threads and the thread that held the mutex exist only in the parent.
         cdef int i
         rsfpy_lock(&forgetting)
         if self.forks != forks:
@@ -299,8 +299,8 @@ cdef class ThreadQueue:
         return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
 
     cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
-        # If this thread must wait, puts it into the line. Then, if there is an element, wakes a
-        # thread that waits in get(). If there is room, wakes a thread that waits in put().
+        # Ends an attempt. If this thread must wait, puts its waiter `me` into the line. If there is
+        # an element, wakes a thread in get(). If there is room, wakes a thread in put().
         if answer == WAIT and me != NULL:
             self.stand_in_line(what, me)
         if self.count > 0:
@@ -311,7 +311,7 @@ cdef class ThreadQueue:
     cdef void stand_in_line(self, int what, Waiter *me) noexcept:
         cdef Line *line = &self.lines[what]
         me.next = NULL
-        if me.called:  # woken in vain, as another thread was faster: keep the place in the line
+        if me.called:  # another thread was faster: this thread goes to the front of the line again
             me.called = False
             me.in_vain += 1
             me.next = line.first
@@ -412,7 +412,7 @@ cdef object deadline_of(object timeout):
 
 
 cdef int check_timeout(object timeout) except -1:
-    if not timeout >= 0:  # also refuses NaN
+    if not timeout >= 0:  # unlike ``timeout < 0``, this condition also refuses NaN
         raise ValueError("'timeout' must be a non-negative number")
     return 0
 
@@ -618,7 +618,8 @@ cdef class FullThreadQueue(ThreadQueue):
             bound = ceil(maxsize)
         self.lock()
         self.bound = bound
-        previous, self._maxsize = self._maxsize, maxsize  # the old value is dropped after unlock
+        # `previous` keeps the old value alive until unlock, as dropping it may run any code.
+        previous, self._maxsize = self._maxsize, maxsize
         self.settle(PUT, NULL, DONE)
         self.unlock()
 
@@ -641,7 +642,7 @@ cdef class FullThreadQueue(ThreadQueue):
         self.stopped = stopped
 
     def __setattr__(self, name, value):
-        if name in HOOKS:  # set on the instance: the standard library's code calls it, too
+        if name in HOOKS:  # only the standard library's code calls a hook of the instance
             self._take_the_mutex()
         PyObject_GenericSetAttr(self, name, value)
 
@@ -764,9 +765,9 @@ cdef inquiry cython_clear
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # It is safe to read the queue here: while the collector runs, no thread is between lock and
-    # unlock. With a GIL, the collector's thread holds the GIL. Without a GIL, all threads are
-    # stopped at safe points.
+    # It is safe to read the queue here: while the garbage collector runs, no thread is between lock
+    # and unlock. With a GIL, the collector's thread holds the GIL. Without a GIL, all other threads
+    # are stopped at safe points.
     cdef ThreadQueue queue = <ThreadQueue> self
     cdef Py_ssize_t i
     cdef int stop

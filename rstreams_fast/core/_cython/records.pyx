@@ -45,8 +45,8 @@ from rstreams_fast.core._records import (
 
 cdef size_t ALIGNMENT = _ALIGNMENT
 # The memory of a large ring starts in the middle of a page. Large numpy arrays usually start at the
-# beginning of a page, and copies between equal offsets in two pages are slow: the processor assumes
-# that the loads depend on earlier stores.
+# beginning of a page. Copies between equal offsets in two pages are slow, because the processor
+# wrongly assumes that a load depends on an earlier store.
 cdef size_t PAGE = 4096
 cdef size_t LARGE = 1 << 16
 cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL
@@ -66,8 +66,8 @@ cdef class Memory:
         self.size = count * record
         align = PAGE if <size_t> self.size >= LARGE else ALIGNMENT
         beyond = PAGE // 2 if align == PAGE else 0
-        # calloc gets pages of zeros from the system. It need not write to them, as malloc and
-        # memset would.
+        # calloc gets pages from the system that are already zeros. malloc and memset would have to
+        # write zeros to them.
         self.allocated = calloc(<size_t> self.size + align + beyond, 1)
         if self.allocated == NULL:
             raise MemoryError(f"no memory for {count} records of {record} bytes")
@@ -93,7 +93,7 @@ cdef class Views:
         PyBuffer_FillInfo(
             buffer, self, self.memory.start, self.memory.size, self.readonly, flags
         )
-        Py_DECREF(None)  # Cython's placeholder in buffer.obj, now overwritten
+        Py_DECREF(None)  # Cython had put a reference to None into buffer.obj, now overwritten
         with cython.critical_section(self):
             self.exports += 1
 
@@ -105,11 +105,11 @@ cdef class Views:
 cdef class RecordRing(BoundedRing):
 
     cdef object records
-    cdef object ndarray  # the type and dtype of plain arrays; None for a sub-array dtype
+    cdef object ndarray  # the type numpy.ndarray; with `base`, for a quick check of arguments
     cdef object base
     cdef Memory memory
     cdef Py_ssize_t itemsize
-    cdef uint64_t reserved  # the size of the last reserve, until something is put in
+    cdef uint64_t reserved  # how many records the last reserve() returned; 0 after records came in
     cdef uint64_t peeked
     cdef Views reserved_views
     cdef Views peeked_views
@@ -144,7 +144,7 @@ cdef class RecordRing(BoundedRing):
     cdef object _target(self, object array):
         return array if self._is_plain(array, True) else self.records.target(array)
 
-    # -- producer --------------------------------------------------------------------------------
+    # -- the methods of the producer -------------------------------------------------------------
 
     def write(self, array, /):
         cdef Py_ssize_t count
@@ -252,7 +252,7 @@ cdef class RecordRing(BoundedRing):
         rsf_ring_leave_producer(&self.ring)
         self._committed(count)
 
-    # -- consumer --------------------------------------------------------------------------------
+    # -- the methods of the consumer -------------------------------------------------------------
 
     def read(self, max=None):
         wanted = check_most(max)

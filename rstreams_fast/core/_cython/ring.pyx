@@ -73,7 +73,7 @@ cdef extern from *:
 
 cdef double FIRST_SLEEP = _FIRST_SLEEP
 cdef double SLEEP_GROWTH = _SLEEP_GROWTH
-cdef double LONGEST_SLEEP = 1000.0  # seconds; the longest single sleep
+cdef double LONGEST_SLEEP = 1000.0  # the longest single sleep, in seconds
 
 
 cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
@@ -116,8 +116,8 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
             return True
         if expired and status != PY_LOCK_INTR:
             return False
-        # Handle signals after each sleep: a signal that came just before the sleep did not end it.
-        # See core._common.sleeps.
+        # Handle signals after each sleep, because a signal that came just before the sleep has not
+        # ended the sleep. See core._common.sleeps.
         PyErr_CheckSignals()
         sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
 
@@ -129,18 +129,18 @@ cdef class BoundedRing:
         self.producer_event = PyThread_allocate_lock()
         if self.consumer_event == NULL or self.producer_event == NULL:
             raise MemoryError("no memory for a ring")
-        # An event is a held lock. To wake a thread, another thread releases the lock. The woken
-        # thread takes it again.
+        # An event is a lock that is normally locked. A waiting thread waits for the lock. To wake
+        # this thread, another thread releases the lock. The woken thread then holds it again.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
 
     def __init__(self, *args, **kwargs):
-        pass  # __cinit__ took the arguments; subclasses pass them on
+        pass  # accepts the arguments that subclasses pass on; __cinit__ has used them
 
     cdef uint64_t start(self, object capacity) except 0:
-        # Initialises the C ring, and returns the number of slots. Only constructors call this, when
-        # no other thread knows the ring yet.
+        # Initialises the C ring, and returns the number of its slots. Only constructors call this,
+        # while no other thread knows the ring yet.
         cdef uint64_t count = check_capacity("capacity", capacity)
         if not rsf_ring_init(&self.ring, count):
             raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
@@ -149,7 +149,7 @@ cdef class BoundedRing:
     def __dealloc__(self):
         for event in (<size_t> self.consumer_event, <size_t> self.producer_event):
             if event != 0:
-                # Events are held locks. Some systems forbid freeing a lock that is held.
+                # An event is normally locked. Some systems forbid freeing a locked lock.
                 PyThread_release_lock(<PyThread_type_lock> <size_t> event)
                 PyThread_free_lock(<PyThread_type_lock> <size_t> event)
 
@@ -168,9 +168,9 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # set the waker before the flag that announces it
+        self.set_waker(waker, False)  # before the flag in the C ring that announces the waker
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
-        if not armed:  # this call is still on its side, so no other call can arm meanwhile
+        if not armed:  # this call has not left its side yet, so the waker is still this call's
             self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
         return armed
@@ -179,7 +179,7 @@ cdef class BoundedRing:
         previous = None
         with cython.critical_section(self):
             if self.data_bell is None:
-                previous = self.waker  # dropped after the attribute has its new value
+                previous = self.waker  # keeps the old waker alive until the attribute is set
                 self.waker = None
 
     def arm_producer(self, waker, /):
@@ -227,7 +227,7 @@ cdef class BoundedRing:
     cdef void set_waker(self, object waker, bint awaited) noexcept:
         previous = None
         with cython.critical_section(self):
-            previous = self.waker  # dropped after the attribute has its new value
+            previous = self.waker  # keeps the old waker alive until both attributes are set
             self.waker = waker
             self.data_bell = waker if awaited else None
 
@@ -280,7 +280,7 @@ cdef class BoundedRing:
             wake_quietly(waker)
         return 0
 
-    # -- waiting, within a call on a side --------------------------------------------------------
+    # -- waiting, within a call of the producer or the consumer ----------------------------------
 
     cdef bint has_data(self) noexcept:
         cdef uint64_t index
@@ -298,8 +298,8 @@ cdef class BoundedRing:
                 if not self._park(True, deadline) and not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             elif rsf_ring_is_closed(&self.ring):
-                # The ring is closed, but not at its end: a call of the producer that began before
-                # the close has not ended yet, and may put in an element. Let its thread run.
+                # The ring is closed, but a call of the producer that began before the close has not
+                # ended yet. It may still put in an element. So let the producer's thread run.
                 with nogil:
                     rsfpy_yield()
                 PyErr_CheckSignals()
@@ -321,8 +321,9 @@ cdef class BoundedRing:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
-        # Returns the time at which a wait must end, or None. This is called before each wait. So it
-        # also checks that this is not a forked child, where no other thread could end the wait.
+        # Returns the time at which a wait must end, or None for no limit. Each wait calls this
+        # first. So it also checks that this process is not a forked child, where no other thread
+        # could end the wait.
         check_same_process(self, self.creator)
         if timeout is None or deadline is not None:
             return deadline
@@ -342,9 +343,9 @@ cdef class BoundedRing:
         return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
-        # Clears the waiting flag of this side. If the other side has cleared the flag already, it
-        # is about to release the event. Then wait for that and take the event. Otherwise the next
-        # wait would end at once.
+        # Clears the waiting flag of this side, after a wait that was not woken. If the other side
+        # has cleared the flag already, the other side is about to release the event. Then wait for
+        # the release and lock the event again. Otherwise the next wait would end at once.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -373,7 +374,7 @@ async def await_data(BoundedRing ring):
             if rsf_ring_prepare_wait_consumer(&ring.ring):
                 await bell.future
             elif rsf_ring_is_closed(&ring.ring):
-                await sleep(0)  # a producer's call that began before the close has not ended yet
+                await sleep(0)  # a call of the producer from before the close may not have ended
         if bell is not None:
             refuse_to_go_on(ring.take_bell(bell, True))
     except BaseException:
@@ -432,7 +433,7 @@ cdef class SpscRing(BoundedRing):
             drop_all(&self.ring, self.slots)
             free(self.slots)
 
-    # -- producer --------------------------------------------------------------------------------
+    # -- the methods of the producer -------------------------------------------------------------
 
     def offer(self, element, /):
         return ring_offer(self, <PyObject *> element) != 0
@@ -443,8 +444,8 @@ cdef class SpscRing(BoundedRing):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         if position < 0:
             position = min(check_count("start", start), INT64_MAX)
-        # _offer_many reads the size of the list, and later takes references to its elements. No
-        # other thread may change the list between these steps.
+        # _offer_many reads the size of the list, and later copies its elements. No other thread may
+        # change the list between these steps.
         with cython.critical_section(elements):
             return self._offer_many(elements, min(position, <int64_t> PY_SSIZE_T_MAX))
 
@@ -458,7 +459,7 @@ cdef class SpscRing(BoundedRing):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("offer")
         free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
-        # Even if no element fits, check the first one: None is an error, also if the ring is full.
+        # Even if no element fits, check the first element: None is an error even for a full ring.
         for i in range(max(free, 1 if size > first else 0)):
             element = _item(elements, first + <Py_ssize_t> i, is_list)
             if element == <PyObject *> None:
@@ -506,7 +507,7 @@ cdef class SpscRing(BoundedRing):
         rsf_ring_commit(&self.ring, 1)
         return 0
 
-    # -- consumer --------------------------------------------------------------------------------
+    # -- the methods of the consumer -------------------------------------------------------------
 
     def poll(self):
         cdef PyObject *element = ring_poll(self)
@@ -523,7 +524,7 @@ cdef class SpscRing(BoundedRing):
         if <uint64_t> wanted < size:
             size = wanted
         # Allocate the list before the call on the consumer's side begins. The allocation may run
-        # the garbage collector, which may run any code, which may use the ring.
+        # the garbage collector, and so any code. This code may use the ring, too.
         cdef list taken = PyList_New(size)
         enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
@@ -533,7 +534,7 @@ cdef class SpscRing(BoundedRing):
             )
         rsf_ring_release(&self.ring, ready)
         rsf_ring_leave_consumer(&self.ring)
-        if ready != size:  # another consumer has taken elements meanwhile
+        if ready != size:  # another call has taken elements out after the allocation
             Py_SET_SIZE(<PyObject *> taken, ready)
         if ready != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
@@ -579,7 +580,7 @@ cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noe
 
 
 cdef inline object _stolen(PyObject *element):
-    # Returns `element`, and gives the caller the reference that the slot held.
+    # Returns `element` as an object. The caller gets the reference that the slot owned.
     cdef object result = <object> element
     Py_DECREF(result)
     return result
@@ -601,9 +602,9 @@ cdef inquiry cython_clear
 
 
 cdef int ring_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # It is safe to read head, tail and slots here: while the collector runs, no thread is between
-    # reserve and commit, or between peek and release. With a GIL, the collector's thread holds the
-    # GIL. Without a GIL, all threads are stopped at safe points.
+    # It is safe to read head, tail and slots here: while the garbage collector runs, no thread is
+    # between reserve and commit, or between peek and release. With a GIL, the collector's thread
+    # holds the GIL. Without a GIL, all other threads are stopped at safe points.
     cdef rsf_ring *ring = &(<SpscRing> self).ring
     cdef PyObject **slots = (<SpscRing> self).slots
     cdef uint64_t index = ring.head

@@ -39,8 +39,8 @@ from rstreams_fast.errors import (
 )
 
 
-# Maps the results of the method _next to members of Emission. _next returns a result of the C
-# function rsf_serial_reserve, or BUSY.
+# The method _next returns a result of the C function rsf_serial_reserve, or BUSY. ANSWERS maps
+# these results to members of Emission.
 cdef int BUSY = 4
 cdef object ANSWERS = {
     RSF_SERIAL_OK: Emission.OK,
@@ -75,19 +75,19 @@ cdef class _Parked:
 cdef class SignalSerializer:
     cdef rsf_serial serial
     cdef rsf_serial_cell *cells
-    cdef PyObject **slots  # owned references where not NULL
+    cdef PyObject **slots  # each slot is NULL or an owned reference to an element
     cdef object subscriber
-    cdef object deliver_next  # the subscriber's on_next, looked up once
+    cdef object deliver_next  # the subscriber's method on_next, looked up only once
     cdef rsfpy_callee callee  # borrowed from deliver_next
     cdef object subscription
     cdef object error
     cdef list parked
-    cdef uint32_t announce  # whether on_subscribe is the next signal to deliver
+    cdef uint32_t announce  # whether to call the subscriber's on_subscribe next
     cdef bint finished
     cdef bint waits
     cdef bint delay_error
     cdef bint fail_fast
-    cdef unsigned long owner  # the id of the delivering thread; only set if calls may wait
+    cdef unsigned long owner  # the id of the delivering thread; set only if `waits` is set
     cdef long creator
     cdef object __weakref__
 
@@ -120,7 +120,7 @@ cdef class SignalSerializer:
         self.creator = getpid()
 
     def __init__(self, *args, **kwargs):
-        pass  # __cinit__ took the arguments; subclasses pass them on
+        pass  # accepts the arguments that subclasses pass on; __cinit__ has used them
 
     def __dealloc__(self):
         if self.slots != NULL:
@@ -129,7 +129,7 @@ cdef class SignalSerializer:
             free(self.slots)
         free(self.cells)
 
-    # -- signals, any thread ---------------------------------------------------------------------
+    # -- the signals, from any thread ------------------------------------------------------------
 
     def on_subscribe(self, subscription, /):
         cdef bint first
@@ -174,13 +174,13 @@ cdef class SignalSerializer:
     def on_complete(self):
         self._terminate(RSF_SERIAL_COMPLETE, None)
 
-    # -- subscription, any thread ----------------------------------------------------------------
+    # -- the methods of the subscription, for any thread -----------------------------------------
 
     def request(self, n, /):
         subscription = self._upstream()
         if subscription is not None:
-            # Count this as a recursive call. Serializers that request from each other in a circle
-            # would overflow the C stack, because Python does not count calls from C to C.
+            # Count this as a recursive call. Otherwise serializers that request from each other in
+            # a circle would overflow the C stack: Python does not count calls from C to C.
             Py_EnterRecursiveCall(" while asking upstream")
             try:
                 subscription.request(n)
@@ -231,8 +231,8 @@ cdef class SignalSerializer:
             answer = self._next_as_holder(element)
             if answer != RSF_SERIAL_FULL or not wait:
                 return answer
-            # The mailbox was full. But this thread has delivered its elements meanwhile, so there
-            # may be room now: try again.
+            # The mailbox was full. But this thread has delivered the queued elements meanwhile. So
+            # there may be room now: try again.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
@@ -257,7 +257,7 @@ cdef class SignalSerializer:
 
     cdef int _next_as_holder(self, object element) except -1:
         # Delivers `element` directly, without the mailbox, and then lets other threads deliver. The
-        # caller is the delivering thread. If other signals wait, it delivers them first.
+        # calling thread must be the delivering thread. If signals are queued, delivers them first.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)
@@ -289,8 +289,8 @@ cdef class SignalSerializer:
             elif rsf_serial_is_idle(&self.serial):
                 self._call(element)
             else:
-                # Another thread has begun to queue a signal. `element` must come after this signal,
-                # so queue it, too.
+                # Another thread has begun to queue a signal. `element` must come after this signal.
+                # So put `element` into the mailbox, too.
                 answer = rsf_serial_reserve(&self.serial, &index)
                 if answer == RSF_SERIAL_OK:
                     Py_INCREF_ptr(<PyObject *> element)
@@ -353,7 +353,8 @@ cdef class SignalSerializer:
                 slot[0] = NULL
                 rsf_serial_release(&self.serial)
                 Py_DECREF(element)
-                # Do not wake waiting threads for each element, only if the mailbox is half empty.
+                # Wake waiting threads only if half of the mailbox is empty. Waking them for each
+                # element would be slow.
                 if rsf_serial_size(&self.serial) <= self.serial.capacity // 2:
                     self._wake()
                 self._call(element)
@@ -393,7 +394,7 @@ cdef class SignalSerializer:
         if not self.finished and rsf_serial_cancel(&self.serial):
             subscription = self._end_upstream()
             self._wake()
-        self._deliver_and_leave()  # the stream is over: this only drops queued elements
+        self._deliver_and_leave()  # the stream has ended, so this call only drops queued elements
         if subscription is not None:
             cancel_quietly(subscription)
         if not isinstance(raised, Exception):
@@ -402,9 +403,9 @@ cdef class SignalSerializer:
         return 0
 
     cdef void _forget(self) noexcept:
-        # Drops all references after the end of the stream. Clear all attributes before any value is
-        # dropped, because dropping a value may run any code. After a cancel, leave the subscription
-        # to the thread that cancels.
+        # Drops all references after the end of the stream. Dropping a value may run any code. So
+        # clear all attributes before a value is dropped. After a cancel, do not clear the
+        # subscription: the thread that cancels does so.
         upstream = self._end_upstream() if self.finished else None
         held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
@@ -427,8 +428,8 @@ cdef class SignalSerializer:
             PyThread_release_lock(parked.lock)
 
     cdef int _park(self) except -1:
-        # Sleeps until there may be room. In a forked child, where no other thread could make room,
-        # check_same_process raises an error.
+        # Sleeps until there may be room in the mailbox. In a forked child, where no other thread
+        # could make room, check_same_process raises an error.
         cdef _Parked parked = _Parked.__new__(_Parked)
         check_same_process(self, self.creator)
         with cython.critical_section(self):
@@ -460,8 +461,8 @@ cdef inquiry cython_clear
 
 
 cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # It is safe to read the slots here: while the collector runs, no thread is between reserve and
-    # publish. See ring_traverse.
+    # It is safe to read the slots here: while the garbage collector runs, no thread is between
+    # reserve and publish. See ring_traverse in ring.pyx.
     cdef uint64_t index, i
     cdef PyObject *element
     cdef int stop

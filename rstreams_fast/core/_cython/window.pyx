@@ -102,8 +102,8 @@ cdef extern from *:
 
 
 cdef object running_loop = asyncio._get_running_loop
-# Before Python 3.12, asyncio.current_task is a slow Python function that looks the loop up in this
-# dictionary.
+# Before Python 3.12, asyncio.current_task is a slow Python function. It looks the loop up in the
+# dictionary _current_tasks. So look it up there directly.
 cdef object current_task = (
     asyncio.tasks._current_tasks.get if sys.version_info < (3, 12) else asyncio.current_task
 )
@@ -121,7 +121,7 @@ cdef class CallWindow
 cdef class Turn:
     """A key whose items are called one after the other. ``after`` has the items that wait."""
     cdef object key
-    cdef object after  # a deque of entries for the window's line; None: no item waits
+    cdef object after  # a deque of waiting items, as entries for the window's line; None: no item
 
 
 @cython.final
@@ -132,20 +132,20 @@ cdef class Call:
     cdef object item
     cdef object key  # the call's key in in_flight
     cdef object coro
-    cdef PyObject *starting  # borrowed: the coroutine, during its first step
+    cdef PyObject *starting  # the coroutine during its first step; a borrowed reference
     cdef object context  # the task's context
-    cdef object own_context  # the context of a later call in the same task
+    cdef object own_context  # the context of a later call that runs in the same task
     cdef object task
     cdef object waits_for
     cdef object error
     cdef object result
     cdef bint introduced
-    cdef bint kept  # whether other code referred to the task before it was suspended
-    cdef bint suspended  # whether only the first step was made, and was suspended
-    cdef bint running  # whether it counts as a running call of the window
+    cdef bint kept  # whether other code referred to the task when the first step was suspended
+    cdef bint suspended  # whether the first step was suspended, and the second has not begun
+    cdef bint running  # whether the window counts this object as a running call
     cdef bint finished
-    cdef bint leads  # whether the call is in in_flight, so that equal items may share it
-    cdef bint recovered  # whether the coroutine of ``recover`` has replaced the call's
+    cdef bint leads  # whether the call is in in_flight, so that equal items may share the call
+    cdef bint recovered  # whether the coroutine of ``recover`` has replaced the call's coroutine
     cdef Turn turn
     cdef uint64_t place
     cdef list followers  # the places of equal items that share this call
@@ -249,7 +249,7 @@ cdef class Call:
             if self.turn is not None:
                 window._pass_turn_on(self, self.item)
             if self._can_go_on():
-                self.coro = None  # drop it here, because this may run any code
+                self.coro = None  # dropping it may run any code, which the check below must see
                 self.item = None
                 self.own_context = None
             if not (self._can_go_on() and self._left_nothing()):
@@ -301,15 +301,15 @@ cdef class Call:
             if isinstance(error, CancelledError):
                 error = CancelledError(f"{describe_callable(window.fn)} was cancelled")
             window._fail(item, error)
-        if self.turn is not None:  # done last, because it calls user code
+        if self.turn is not None:  # _pass_turn_on comes last, because it calls user code
             window._pass_turn_on(self, item)
         self.window = None
         return 0
 
 
 cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -1:
-    # The am_send of the type Call. Each step of a task calls it. When the call has ended, am_send
-    # returns the result directly, without a StopIteration.
+    # This is the C slot am_send of the type Call. Each step of a task calls am_send. When the call
+    # has ended, am_send returns the result directly, without a StopIteration.
     cdef Call self = <Call> call
     cdef int status
     if self.suspended:
@@ -360,13 +360,14 @@ rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
 Coroutine.register(Call)
 
 
-# Each call of the user's function runs the functions below. They are not methods, because the C
-# compiler would not inline methods.
+# The inline functions below run once for each call of the user's function. They are not methods,
+# because the C compiler would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # Returns the spare call, so that its first step can run. The first use within a submit_many
-    # makes the call's task the current task. Later uses only give the call a new context. At the
-    # end of submit_many, _leave_spare leaves the task and the context: no reference cycle stays.
+    # Returns the spare (the Call that is used again and again), ready for a first step. The first
+    # use within a submit_many makes the spare's task asyncio's current task. Later uses only give
+    # the spare a new context. At the end of submit_many, _leave_spare undoes both, so that no
+    # reference cycle stays.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
@@ -376,8 +377,8 @@ cdef inline Call entered_call(CallWindow self):
 
 
 cdef inline bint is_kept(CallWindow self, Call call) noexcept:
-    # Returns whether the next call must not get the same task: other code refers to the task or has
-    # used it, or the call has changed it.
+    # Returns whether the next call needs a new task, because other code refers to this call's task
+    # or has used it, or the call has changed it.
     return (
         call.introduced
         or Py_REFCNT(<PyObject *> call.task) != self.references
@@ -400,8 +401,8 @@ cdef inline bint submit_one(CallWindow self, object item, bint permitted) except
 
 
 cdef inline uint64_t hold(CallWindow self) noexcept:
-    # Counts an item, and returns its place. If results come in order, the place is the index of the
-    # item's slot. Otherwise it is the number of the item.
+    # Reserves a place in the window for an item, and returns it. If results come in order, it is
+    # the index of the item's slot in the ring of results. Otherwise it is the number of the item.
     cdef uint64_t place
     with cython.critical_section(self):
         self.places_held += 1
@@ -454,32 +455,32 @@ cdef class CallWindow:
     cdef int64_t calls_allowed
     cdef DemandCounter permit_counter
     cdef rsf_ring ring
-    cdef PyObject **results  # owned; NULL where a result is still awaited
-    cdef uint64_t *numbers  # of the items of the results; NULL if they are in order
+    cdef PyObject **results  # owned references; NULL in a slot whose result is still awaited
+    cdef uint64_t *numbers  # for each slot of `results`: the item's number; NULL if ``ordered``
     cdef bint ordered
     cdef bint spread
     cdef dict in_flight
-    cdef dict running_calls  # in the order of submission
+    cdef dict running_calls  # the keys are the running calls, in the order of submission
     cdef uint64_t places_held
     cdef uint64_t submitted
     cdef Py_ssize_t ahead
-    cdef Py_ssize_t enough  # if at least this many items wait, results may wait for ``patience``
+    cdef Py_ssize_t enough  # while so many items wait, on_ready may be delayed by ``patience``
     cdef object patience
-    cdef object timer  # runs while results wait
-    cdef object line  # the arguments of `_start` for each item that waits for ``concurrency``
+    cdef object timer  # the loop's timer while on_ready is delayed by ``patience``
+    cdef object line  # for each item that waits for ``concurrency``: the arguments of `_start`
     cdef object key_of
-    cdef dict turns  # key -> its Turn
+    cdef dict turns  # maps each key to its Turn
     cdef object made_in  # the context in which the window was made
-    # How many references and weak references to a task exist within a step of the task, if no other
-    # code refers to it.
+    # How many references and weak references to a task exist within a step of the task, if only
+    # this window and asyncio refer to the task.
     cdef Py_ssize_t step_references
     cdef Py_ssize_t step_weak_references
     cdef bint notified
     cdef bint cancelled
     cdef bint submitting
-    cdef Call spare  # a call, with a task, for the next first step
+    cdef Call spare  # the Call, with a task, that the next first step uses
     cdef bint entered  # whether the spare's task is asyncio's current task, and its context entered
-    cdef Py_ssize_t references  # the references to the spare's task if no other code refers to it
+    cdef Py_ssize_t references  # to the spare's task, if only this window and asyncio refer to it
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
@@ -532,7 +533,7 @@ cdef class CallWindow:
         self.patience = check_seconds("patience", patience)
         self.enough = max(1, self.ahead // 2) if self.patience else PY_SSIZE_T_MAX
         if key is not None:
-            self.ahead = places  # any number of items may wait for other items of their key
+            self.ahead = places  # any number of items may wait for earlier items of their key
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -618,7 +619,7 @@ cdef class CallWindow:
                 item = <object> element
                 Py_DECREF_ptr(element)
                 left -= 1
-                if self.cancelled:  # the ring's producer, woken by ring_poll, may cancel the window
+                if self.cancelled:  # ring_poll wakes the ring's producer, which may call cancel()
                     break
                 submit_one(self, item, self.ahead == 0)
         finally:
@@ -661,11 +662,11 @@ cdef class CallWindow:
             wanted = min(check_count("max", max), INT64_MAX)
         count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Without a GIL, another thread may call this method at the same time. That is a mistake of
-        # the user, but must not corrupt memory.
+        # Without a GIL, another thread may call take() at the same time. That is a mistake of the
+        # user, but must not corrupt memory.
         with cython.critical_section(self):
-            # Count again: making the list may have run the garbage collector, and so any code,
-            # which may have taken results or cancelled the window.
+            # Count the results again. Making the list may have run the garbage collector, and so
+            # any code. This code may have taken results or cancelled the window.
             i = self._ready(count)
             if i != count:
                 Py_SET_SIZE(<PyObject *> taken, i)
@@ -705,7 +706,7 @@ cdef class CallWindow:
         with cython.critical_section(self):
             drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
-            call.turn = None  # else the end of this call would start others
+            call.turn = None  # drops the references to the items that wait for this call
             if call.task is not None:
                 cancel_task(call.task)
 
@@ -734,7 +735,7 @@ cdef class CallWindow:
             leader = self.in_flight.get(item)
             shared = item
         except Exception:
-            pass  # ``hash`` or ``==`` of the item raised: the item shares no call
+            pass  # ``hash`` or ``==`` of the item raised: start its own call
         if leader is not None:
             if leader.followers is None:
                 leader.followers = []
@@ -754,7 +755,7 @@ cdef class CallWindow:
         cdef uint64_t place
         if rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
-        self._leave_spare()  # ``key`` is user code, and must not run in a call's task and context
+        self._leave_spare()  # ``key`` is user code: do not run it in a call's task and context
         place = hold(self)
         try:
             key = self.key_of(item)
@@ -797,7 +798,7 @@ cdef class CallWindow:
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
-        if permits > 0 and not self.line:  # otherwise the permit is for the first item in the line
+        if permits > 0 and not self.line:  # a permit is for the first item in the line, if any
             return True
         return permits >= 0 and len(self.line) < self.ahead
 
@@ -827,7 +828,7 @@ cdef class CallWindow:
 
     cdef object _called(self, object item):
         cdef PyObject *awaitable
-        fn = self.fn  # keeps fn alive, as the call may replace self.fn
+        fn = self.fn  # this reference keeps fn alive if the call replaces self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -845,7 +846,7 @@ cdef class CallWindow:
         cdef int status = PYGEN_ERROR
         self.started += 1
         call.turn = turn
-        fn = self.fn  # keeps fn alive, as the call may replace self.fn
+        fn = self.fn  # this reference keeps fn alive if the call replaces self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -859,7 +860,7 @@ cdef class CallWindow:
             if call.starting != NULL and (status != PYGEN_RETURN or is_kept(self, call)):
                 call.coro = <object> call.starting
             call.starting = NULL
-            Py_DECREF_ptr(awaitable)  # drop it here, because this may run any code
+            Py_DECREF_ptr(awaitable)  # may run any code, which the check below must see
         if status == PYGEN_RETURN and not is_kept(self, call):
             tell_result(self, item, <object> outcome)
             place_result(self, place, outcome)
@@ -926,8 +927,8 @@ cdef class CallWindow:
         if not is_kept(self, call):
             coro = call.coro
             call.coro = None
-            coro = None  # drop it here, because this may run any code
-        if is_kept(self, call):  # other code refers to the task: let asyncio end it
+            coro = None  # dropping the coroutine may run any code, which the check below must see
+        if is_kept(self, call):  # other code refers to the task: let asyncio run and end the task
             call.finished = True
             call.result = result
             call.error = error
@@ -946,7 +947,7 @@ cdef class CallWindow:
             return 0
         self._fail(item, error)
         if not isinstance(error, (Exception, CancelledError)):
-            self._notify_soon()  # the caller may not see the exception: on_ready tells
+            self._notify_soon()  # if the loop gets the exception, on_ready informs the user
             raise error
         return 0
 
@@ -956,9 +957,9 @@ cdef class CallWindow:
         if waits_for is not None:
             try:
                 waits_for = put_aside(waits_for)
-            except BaseException as raised:  # waits_for only looks like a future
+            except BaseException as raised:  # no real future: put_aside cannot set its attribute
                 return self._first_step_was(call, item, place, None, raised)
-        rsf_demand_fulfil(&self.permit_counter.demand, 1)  # only suspended calls need a permit
+        rsf_demand_fulfil(&self.permit_counter.demand, 1)  # only a suspended call needs a permit
         call.suspended = True
         call.running = True
         call.waits_for = waits_for
@@ -970,7 +971,7 @@ cdef class CallWindow:
         if not call.introduced:
             call.task.call = None
             call.introduce(call.task)
-        if self.cancelled:  # the call itself has cancelled the window
+        if self.cancelled:  # the first step of this call has cancelled the window
             cancel_task(call.task)
         elif key is not None and self.in_flight is not None:
             self.in_flight[key] = call
@@ -997,20 +998,20 @@ cdef class CallWindow:
     cdef int _enter_context(self, Call call) except -1:
         cdef object context = call.context
         call.context = None
-        context = None  # drop it here, because this may run any code
+        context = None  # dropping it may run any code, which must not run in the new context
         context = PyContext_CopyCurrent()
         PyContext_Enter(context)
         call.context = context
         return 0
 
     cdef int _retire_spare(self) except -1:
-        # The spare call was suspended. From now on, its task and context are its own, and the next
-        # call gets new ones.
+        # The spare was suspended, or other code refers to its task. From now on, it keeps its task
+        # and context, and the next call gets new ones.
         cdef Call call = self.spare
         self.spare = None
         self.entered = False
         _leave_task(self.loop, call.task)
-        PyContext_Exit(call.context)  # the task goes on in this context
+        PyContext_Exit(call.context)  # later steps of the task enter this context again
         return 0
 
     cdef int _leave_spare(self) except -1:
@@ -1027,7 +1028,7 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Returns how many results may be taken now, at most `limit`. After a cancel that is 0. If
+        # Returns how many results may be taken now, at most `limit`. After a cancel, returns 0. If
         # results come in order, the first item without a result holds back all later results.
         cdef uint64_t index, count
         if self.cancelled:
@@ -1049,7 +1050,7 @@ cdef class CallWindow:
         self._notify_soon()
         if call.leads:
             call.leads = False
-            self._unlead(call)  # done last, because it calls user code
+            self._unlead(call)  # comes last, because it calls ``hash`` and ``==``, user code
         return 0
 
     cdef int _unlead(self, Call call) except -1:
@@ -1058,10 +1059,10 @@ cdef class CallWindow:
         try:
             if self.in_flight.get(call.key) is call:
                 del self.in_flight[call.key]
-        except Exception:  # ``==`` of the item raises: find the call by identity
+        except Exception:  # ``==`` or ``hash`` of the item raised: find the call by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # ``==`` of another item raises: share no running call
+            except Exception:  # another item raised, too: no new item shares a running call
                 self.in_flight = {}
         call.key = None
         return 0
@@ -1130,7 +1131,7 @@ cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
     call.starting = <PyObject *> coro
     cdef int status = PyIter_Send(coro, None, outcome)
     if status == PYGEN_RETURN and not is_kept(call.window, call):
-        call.starting = NULL  # before it is dropped
+        call.starting = NULL  # a borrowed reference: clear it before call.coro drops the coroutine
         call.coro = None
     return status
 
@@ -1141,8 +1142,8 @@ async def failed_with(error):
 
 ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept
 
-# The cast removes Cython's check for an exception after the call. The code that calls
-# call_first_step checks for one itself.
+# The cast removes Cython's check for an exception after the call. The caller of call_first_step
+# checks itself whether there is an exception.
 cdef first_step_function call_first_step = <first_step_function> first_step_of
 
 

@@ -56,7 +56,7 @@ cdef class Latch:
         rsf_demand_init(&self.state, 0)
 
     def __init__(self):
-        pass  # refuse arguments, which __cinit__ would accept
+        pass  # this signature refuses arguments; a __cinit__ without parameters ignores them
 
     def win(self):
         return rsf_demand_terminate(&self.state) >= 0

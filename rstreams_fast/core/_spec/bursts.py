@@ -15,14 +15,14 @@ class BurstIterator(Generic[T]):
 
     When the burst is used up, the iterator calls a method of the subclass: ``_refill()`` in a
     ``for`` loop, or the coroutine function ``_refill_async()`` in an ``async for`` loop. The method
-    returns the next element, or raises an exception. Usually it gets another burst, and returns
-    ``_first_of(burst)``. ``anext`` takes no element before its result is awaited. Thread-safe: no
-    two threads get the same element.
+    returns the next element, or raises an exception. Usually the method gets another burst, and
+    returns ``_first_of(burst)``. ``anext`` takes no element before its result is awaited.
+    Thread-safe: no two threads get the same element.
     """
 
     __slots__ = ("_burst",)
 
-    _burst: list[T]  # the rest of the burst (list), the newest element first
+    _burst: list[T]  # the elements of the burst that are left, in reverse order
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         self = super().__new__(cls)
@@ -36,14 +36,14 @@ class BurstIterator(Generic[T]):
         raise NotImplementedError
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``, and keep the others. Changes the list."""
+        """Return the first element of ``burst``, and store the others. Changes the list."""
         burst.reverse()
         element = burst.pop()
         self._burst.extend(burst)
         return element
 
     def _next_of_burst(self) -> T | Literal[Missing.MISSING]:
-        """Return the next element of the burst (list); ``MISSING`` if the burst is used up."""
+        """Return the next element of the burst (list), or ``MISSING`` if no element is left."""
         try:
             return self._burst.pop()
         except IndexError:
@@ -59,7 +59,8 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            # Do not call _refill here: its exceptions would get the IndexError as __context__.
+            # Call _refill only after this block. Here, an exception of _refill would get the
+            # IndexError as its __context__.
             pass
         return self._refill()
 

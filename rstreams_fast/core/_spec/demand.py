@@ -23,9 +23,9 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        # The lock is reentrant, because a finalizer or a signal handler on the same thread may use
-        # the counter while the lock is held. They may run only where code calls a function. No
-        # method calls a function between reading the value and changing it.
+        # The lock is reentrant, because a finalizer or a signal handler may use the counter on the
+        # thread that holds the lock. Python runs them only where code calls a function. No method
+        # calls a function between reading the value and changing it.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
@@ -45,7 +45,7 @@ class DemandCounter:
         """
         if self._value < 0:
             return self._value
-        n = check_request(n)  # called without the lock: ``__index__`` of n may use this counter
+        n = check_request(n)  # without the lock: ``n.__index__`` is user code
         with self._lock:
             before = self._value
             if before >= 0:
@@ -76,11 +76,11 @@ class DemandCounter:
             return self._value
 
     def cancel(self) -> bool:
-        """End the demand because downstream has cancelled. ``True`` if this call ended it."""
+        """End the demand because downstream has cancelled. Return whether this call ended it."""
         return self._end(CANCELLED)
 
     def terminate(self) -> bool:
-        """End the demand because the stream has ended. ``True`` if this call ended it."""
+        """End the demand because the stream has ended. Return whether this call ended it."""
         return self._end(TERMINATED)
 
     def _end(self, sentinel: int) -> bool:
@@ -102,12 +102,12 @@ class DemandCounter:
 
     @property
     def cancelled(self) -> bool:
-        """Whether ``cancel`` ended the demand."""
+        """Whether a call of ``cancel`` ended the demand."""
         return self._value == CANCELLED
 
     @property
     def terminated(self) -> bool:
-        """Whether ``terminate`` ended the demand."""
+        """Whether a call of ``terminate`` ended the demand."""
         return self._value == TERMINATED
 
     def __repr__(self) -> str:

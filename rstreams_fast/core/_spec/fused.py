@@ -49,10 +49,10 @@ class FusedRun:
     ``slot``, the receiver. It delivers no more than ``demand`` allows (§1.1), and nothing after
     ``demand.cancel()``, even if ``slot`` itself cancels. Only one thread at a time may call a
     method. A method returns ``FAILED`` if the source or a stage raises an ``Exception``, and
-    ``SLOT_FAILED`` if ``slot`` raises one. ``error`` is then the exception. ``KeyboardInterrupt``,
-    ``SystemExit`` and ``GeneratorExit`` propagate. If a source or a ``map`` returns ``None``, the
-    run fails with a ``TypeError`` that names the stage. Exceptions of a ``do_on_next`` function go
-    to ``sys.unraisablehook``.
+    ``SLOT_FAILED`` if ``slot`` raises one. The attribute ``error`` is then the exception.
+    ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate. If the source or a
+    ``map`` returns ``None``, the run fails with a ``TypeError`` that names the source or the stage.
+    Exceptions of a ``do_on_next`` function go to ``sys.unraisablehook``.
 
     The stages of a program:
 
@@ -63,9 +63,9 @@ class FusedRun:
     ```
 
     ``scan`` delivers each new accumulated value, but not the seed. ``reduce`` delivers only the
-    last one, at the end of the source. If the seed is ``MISSING``, the first element is the first
-    accumulated value. If the ``key`` of ``distinct_until_changed`` is ``None``, it compares the
-    elements themselves.
+    last accumulated value, at the end of the source. If the seed is ``MISSING``, the first element
+    is the first accumulated value. If the ``key`` of ``distinct_until_changed`` is ``None``, the
+    stage compares the elements themselves.
 
     Args:
         source: An iterator, an ``SpscRing`` or a ``deque``. The run removes elements from a ring or
@@ -73,8 +73,8 @@ class FusedRun:
             ``push``.
         program: A tuple of stages.
         slot: A function, which is called with each result; or a ``FunctionSlot``; or an
-            ``SpscRing``, into which each result is put. The demand must never be larger than the
-            free room of the ring.
+            ``SpscRing``, into which the run puts each result. The demand must never be larger than
+            the free room of this ring.
         demand: The demand of the subscriber.
     """
 
@@ -154,7 +154,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if type(source) is deque:  # a subclass of deque may iterate in its own way
+        if type(source) is deque:  # a subclass may define its own __iter__, used below
 
             def from_deque() -> Any:
                 try:
@@ -169,9 +169,7 @@ class FusedRun:
 
     @property
     def execution(self) -> str:
-        """How this run executes: as a ``"c-loop"``, as ``"generated"`` Python code, or
-        ``"interpreted"``.
-        """
+        """How the stages run: ``"c-loop"``, ``"generated"`` (Python code) or ``"interpreted"``."""
         return "interpreted"
 
     @property
@@ -188,11 +186,11 @@ class FusedRun:
     def drain(self, limit: int, /) -> RunStatus:
         """Pull, process and deliver source elements, as long as there is demand.
 
-        If demand is added during the call, the call may return ``MORE`` before it has used all
-        demand, so that the caller can let other work run.
+        If demand is added during the call, the call may return ``MORE`` although demand is left.
+        Then the caller can let other work run.
 
         Args:
-            limit: The most source elements to pull.
+            limit: The largest number of source elements to pull.
         """
         limit = check_count("limit", limit, 1)
         with self._exclusive_call():
@@ -237,7 +235,8 @@ class FusedRun:
         except _Failed as failed:
             return self._fail(failed)
         finally:
-            # The traceback of an error keeps this frame alive. So drop the elements from the frame.
+            # The traceback of an error keeps this frame alive. So clear the variables that refer to
+            # elements.
             element = result = None
             left = self._demand.fulfil(delivered)
         if left < 0:
@@ -289,8 +288,8 @@ class FusedRun:
     def finish(self) -> RunStatus:
         """Deliver what ``batch`` and ``reduce`` stages still store, at the end of the source.
 
-        Returns ``DONE`` if everything is delivered, and ``IDLE`` if that needs more demand. Then
-        call it again after the next request.
+        Returns ``DONE`` if everything is delivered, and ``IDLE`` if that needs more demand. After
+        ``IDLE``, call ``finish`` again when more was requested.
         """
         with self._exclusive_call():
             return self._finish()
@@ -321,8 +320,9 @@ class FusedRun:
     def clear(self) -> None:
         """Drop the references to source, program and slot (§3.13).
 
-        Call no other method after this. The slot may call this while another method is running.
-        Then the references are dropped when that method ends, and ``error`` is kept for its caller.
+        Call no other method after ``clear``. The slot may call ``clear`` while another method is
+        running. Then the references are dropped when that method ends, and ``error`` is kept for
+        the caller of that method.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
@@ -376,7 +376,8 @@ class FusedRun:
     def _process(self, element: Any, start: int) -> Any:
         """Pass ``element`` through the stages from number ``start`` on. Return the result.
 
-        ``DROPPED`` or ``_ABSORBED`` if a stage has dropped or stored the element.
+        Return ``DROPPED`` if a stage has dropped the element, and ``_ABSORBED`` if a ``batch`` or
+        ``reduce`` has stored it.
         """
         refund = 1
         state = self._state

@@ -1,6 +1,7 @@
 """The standard library's queues, with the ``shutdown`` of Python 3.13 on every version of Python.
 
-They are the specification of the compiled queues. Backends without compiled queues use them.
+These queues are the specification of the compiled queues. Backends without compiled queues use
+these queues themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition that calls ``refuse`` when it is entered, and after each wait."""
+        """A condition that calls ``refuse``, which may raise, when entered and after each wait."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)
@@ -66,7 +67,7 @@ else:
         """``queue.Queue`` with ``shutdown``: first in, first out.
 
         Args:
-            maxsize: The most elements; 0 or less: no bound.
+            maxsize: The largest number of elements. 0 or less means no limit.
         """
 
         is_shutdown: bool
@@ -85,7 +86,7 @@ else:
                 raise ShutDown
 
         def shutdown(self, immediate: bool = False) -> None:
-            """Let every ``put`` raise ``ShutDown`` from now on, and ``get`` once it is empty.
+            """Let ``put`` raise ``ShutDown`` from now on, and ``get`` once the queue is empty.
 
             Args:
                 immediate: Empty the queue at once, and count the dropped elements as done.
@@ -104,12 +105,12 @@ else:
         """``queue.LifoQueue`` with ``shutdown``: last in, first out.
 
         Args:
-            maxsize: The most elements; 0 or less: no bound.
+            maxsize: The largest number of elements. 0 or less means no limit.
         """
 
     class PriorityQueue(Queue[C], queue.PriorityQueue[C]):
         """``queue.PriorityQueue`` with ``shutdown``: the smallest element first.
 
         Args:
-            maxsize: The most elements; 0 or less: no bound.
+            maxsize: The largest number of elements. 0 or less means no limit.
         """

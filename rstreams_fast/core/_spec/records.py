@@ -27,10 +27,10 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """Tells whether a view of the ring's memory still exists. Each side of the ring has one object.
+    """Tells whether a view of the ring's memory still exists. Each side of a ring has one object.
 
-    All views that one side has got refer to one owner of the memory. The owner exists as long as
-    one of these views exists. A weak reference to the owner tells whether it still exists.
+    All views of one side refer to the same *owner*, an object that exposes the memory. The owner
+    exists as long as one of these views exists. A weak reference tells whether it still exists.
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:
@@ -52,10 +52,11 @@ class Views:
 class RecordRing(BoundedRing):
     """A bounded first-in first-out buffer of fixed-size records (numpy data), in its own memory.
 
-    All memory is allocated at once. Records are copied in and out, or used in place:
+    The ring allocates all its memory when it is made. Records are copied in and out, or used in
+    place:
 
-    * ``write`` copies in as many records as fit, ``put`` all; ``read`` and ``get`` copy out. Large
-      copies are made without the GIL.
+    * ``write`` copies in as many records as fit. ``put`` waits for room, and copies in all records.
+      ``read`` and ``get`` copy records out. Large copies are made without the GIL.
     * ``reserve(n)`` gives a writable view of free room, and ``commit(k)`` puts the first ``k``
       records of the view in. ``peek(n)`` gives a read-only view of the oldest records, and
       ``release(k)`` takes out the first ``k`` of them. These methods copy nothing.
@@ -70,7 +71,7 @@ class RecordRing(BoundedRing):
 
     Args:
         dtype: Any numpy dtype without Python objects.
-        capacity: The most records, 1 or more.
+        capacity: The largest number of records in the ring, 1 or more.
     """
 
     def __init__(self, dtype: Any, capacity: int) -> None:
@@ -80,21 +81,21 @@ class RecordRing(BoundedRing):
         self._itemsize = self._records.itemsize
         size = self._slots * self._itemsize
         try:
-            storage = bytearray(size + ALIGNMENT)  # filled with zeros
+            storage = bytearray(size + ALIGNMENT)
         except (MemoryError, OverflowError):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
         np = self._records.numpy
         whole = np.frombuffer(storage, np.uint8)
         self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
-        # _head counts all records that were ever taken out, _tail all that were ever put in. Modulo
-        # _slots these numbers are indices.
+        # _head counts all records that were ever taken out. _tail counts all records that were ever
+        # put in. Modulo _slots, these numbers are indices of the memory.
         self._head = 0
         self._tail = 0
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
-        self._reserved = 0  # the size of the last reserve; 0 after records were put in
+        self._reserved = 0  # how many records the last reserve() returned; 0 after records came in
         self._peeked = 0
         self._reserved_views = Views(export)
         self._peeked_views = Views(export)
@@ -106,20 +107,20 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        # Read the head before the tail. Otherwise the head might grow meanwhile, and the difference
-        # be negative.
+        # Read _head before _tail. In the other order, another thread might increase both between
+        # the two reads, and the difference would be negative.
         head = self._head
         return min(self._tail - head, self._capacity)
 
     # -- the methods of the producer ---------------------------------------------------------------
 
     def write(self, array: np.ndarray[Any, Any], /) -> int:
-        """Copy in as many of the records of ``array`` as fit, and return their number.
+        """Copy in as many of the records of ``array`` as fit. Return how many were copied.
 
         Args:
-            array: An array of one dimension, with exactly the ring's dtype and byte order. If that
-                is a sub-array dtype, the array has its dimensions, too. An array that is not
-                contiguous is copied twice.
+            array: An array of one dimension, with exactly the ring's dtype and byte order. If the
+                ring has a sub-array dtype, the array has the sub-array's dimensions, too. An array
+                that is not contiguous is copied twice.
 
         Raises:
             TypeError: ``array`` has another dtype, or is a masked array.
@@ -135,7 +136,7 @@ class RecordRing(BoundedRing):
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
         """Put in all records of ``array``. Wait for room whenever the ring is full.
 
-        If an exception is raised after some records were put in, its note says how many.
+        If an exception comes after some records were put in, a note of the exception says how many.
 
         Args:
             array: As for ``write``.
@@ -149,8 +150,8 @@ class RecordRing(BoundedRing):
     async def aput(self, array: np.ndarray[Any, Any]) -> None:
         """Put in all records of ``array``. Await room whenever the ring is full.
 
-        The consumer may be in another thread or loop. If the task that awaits this is cancelled,
-        some records may have been put in: a note of the ``CancelledError`` says how many.
+        The consumer may be in another thread or loop. If the task that awaits ``aput`` is
+        cancelled, some records may have been put in. A note of the exception says how many.
 
         Args:
             array: As for ``write``.
@@ -196,7 +197,7 @@ class RecordRing(BoundedRing):
         nothing in the ring, so it may be repeated.
 
         Args:
-            n: The most records.
+            n: The largest number of records in the view.
 
         Raises:
             RingClosed: The ring is closed.
@@ -209,14 +210,14 @@ class RecordRing(BoundedRing):
             return self._view(self._reserved_views, at, self._reserved)
 
     def commit(self, n: int, /) -> None:
-        """Put in the first ``n`` records of the last view of ``reserve``. The rest stays free.
+        """Put in the first ``n`` records of the view that the last ``reserve`` returned.
 
         Args:
             n: The number of records.
 
         Raises:
             BufferError: A view of the reserved records still exists.
-            ValueError: Fewer than ``n`` records are reserved.
+            ValueError: The last view of ``reserve`` had fewer than ``n`` records.
             RingClosed: The ring is closed.
         """
         count = check_count("n", n)
@@ -245,7 +246,7 @@ class RecordRing(BoundedRing):
         """Take out records, oldest first. Return them as a new array, which may be empty.
 
         Args:
-            max: The most records. Default: all.
+            max: The largest number of records to take out. Default: all.
         """
         wanted = check_most(max)
         inside = self._take_call(self)
@@ -254,7 +255,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Take out as many records as the ring has and ``array`` can hold; return their number.
+        """Copy out as many records as the ring has and ``array`` can hold. Return how many.
 
         Args:
             array: As for ``write``, but contiguous and writable.
@@ -272,7 +273,7 @@ class RecordRing(BoundedRing):
         """Take out up to ``max`` records, as ``read`` does. First wait until the ring has one.
 
         Args:
-            max: The most records. Default: all.
+            max: The largest number of records to take out. Default: all.
             timeout: Seconds. Default: no limit.
 
         Raises:
@@ -290,11 +291,12 @@ class RecordRing(BoundedRing):
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
         """Take out up to ``max`` records, as ``read`` does. First await one.
 
-        If the ring is closed and empty, this raises the same error as ``get``. The producer may be
-        in another thread or loop. If the task that awaits this is cancelled, nothing is taken out.
+        If the ring is closed and empty, ``aget`` raises the same error as ``get``. The producer may
+        be in another thread or loop. If the task that awaits ``aget`` is cancelled, nothing is
+        taken out.
 
         Args:
-            max: The most records. Default: all.
+            max: The largest number of records to take out. Default: all.
         """
         wanted = check_wanted(max)
         inside = self._take_call(self)
@@ -304,7 +306,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:
-        # Only one call of the consumer runs at a time. So len(self) cannot fall between its uses.
+        # Only one call of the consumer runs at a time. So no other call can make len(self) smaller.
         taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
         self._take_into(inside, taken)
         return taken
@@ -328,7 +330,7 @@ class RecordRing(BoundedRing):
         ring is empty. The call changes nothing in the ring, so it may be repeated.
 
         Args:
-            n: The most records.
+            n: The largest number of records in the view.
         """
         wanted = check_count("n", n)
         inside = TakeCall(self)
@@ -338,7 +340,7 @@ class RecordRing(BoundedRing):
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def release(self, n: int, /) -> None:
-        """Take out the first ``n`` records of the last view of ``peek``. The rest stays inside.
+        """Take out the first ``n`` records of the view that the last ``peek`` returned.
 
         Args:
             n: The number of records.

@@ -39,12 +39,12 @@ else:
 class PutCall:
     """A context manager for one call of the producer, used as ``with inside, inside``.
 
-    The called method stores in ``done`` how many elements it has put in. If it has put some in, the
-    end of the call wakes the consumer. ``call`` is the name of the method, for the error if the
-    ring is closed. If it is ``None``, a closed ring raises no error.
+    The called method stores in ``done`` how many elements it has put in. If ``done`` is not 0, the
+    end of the call wakes the consumer. ``call`` is the name of the method in the error for a closed
+    ring. If ``call`` is ``None``, a closed ring raises no error.
 
-    The context manager is used twice, because a ``KeyboardInterrupt`` may come before the first
-    step of the inner ``__exit__``. Then the outer ``__exit__`` ends the call.
+    The ``with`` statement enters ``inside`` twice, because a ``KeyboardInterrupt`` may come before
+    the first step of the inner ``__exit__``. Then the outer ``__exit__`` ends the call.
     """
 
     __slots__ = ("_call", "_exited", "_exiting", "_outer_entered", "_ring", "done")
@@ -85,7 +85,7 @@ class PutCall:
 class TakeCall(PutCall):
     """A context manager for one call of the consumer, used as ``with inside, inside``.
 
-    It works as ``PutCall`` does. ``done`` is the number of elements that were taken out.
+    It works as ``PutCall`` does. ``done`` is the number of elements that the call has taken out.
     """
 
     __slots__ = ()
@@ -105,29 +105,30 @@ class BoundedRing:
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
         # The lock is reentrant: while a thread holds it, the garbage collector may run any code on
-        # the thread, such as disarm(). Use ``with self._lock``, not ``with self._changed``. In the
-        # condition's __enter__ a KeyboardInterrupt may come after the lock was taken, and the lock
-        # would never be released.
+        # that thread, such as disarm(). Write ``with self._lock``, not ``with self._changed``.
+        # Within the condition's __enter__, written in Python, a KeyboardInterrupt may come just
+        # after the lock was taken. Then the lock would never be released.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._running_calls: dict[str, PutCall] = {}  # of each side (producer, consumer)
+        # The call that is running on each side, "producer" and "consumer".
+        self._running_calls: dict[str, PutCall] = {}
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
         # For each side of the ring: the coroutine call (aput, aget) that waits now, and the
-        # ``Bell`` that wakes it. disarm() must not remove this bell.
+        # ``Bell`` that wakes it. disarm() must not remove the bell, or the call waits for ever.
         self._awaiting: dict[str, tuple[PutCall, Bell]] = {}
         self._creator = os.getpid()
 
     @property
     def capacity(self) -> int:
-        """The most elements (or records) in the ring."""
+        """The largest number of elements (or records) in the ring."""
         return self._capacity
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called. Elements may still be inside."""
+        """Whether ``close`` was called. The ring may still hold elements."""
         return self._closed
 
     def __len__(self) -> int:
@@ -144,8 +145,8 @@ class BoundedRing:
     def arm(self, waker: Callable[[], object], /) -> bool:
         """Have ``waker()`` called once, when the next element is put in or the ring is closed.
 
-        The thread that puts the element in, or closes the ring, calls it. So a consumer can wait
-        without blocking a thread. ``get`` removes the waker.
+        The thread that puts the element in, or closes the ring, calls ``waker``. So a consumer can
+        wait without blocking a thread. ``get`` removes the waker.
 
         Args:
             waker: A plain function. If it raises an exception, the call that puts the element in
@@ -162,7 +163,7 @@ class BoundedRing:
             return self._waker is not None
 
     def disarm(self) -> None:
-        """Remove the waker that ``arm`` set, if any. Another thread may already be calling it."""
+        """Remove the waker that ``arm`` set. If another thread is calling it, the call goes on."""
         with self._lock:
             if "consumer" not in self._awaiting:
                 self._waker = None
@@ -170,12 +171,12 @@ class BoundedRing:
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
         """Have ``waker()`` called once, when the next element is taken out or the ring is closed.
 
-        The thread that takes the element out, or closes the ring, calls it. So a producer can wait
-        without blocking a thread. ``put`` removes the waker.
+        The thread that takes the element out, or closes the ring, calls ``waker``. So a producer
+        can wait without blocking a thread. ``put`` removes the waker.
 
         Args:
             waker: A plain function. Its exceptions go to ``sys.unraisablehook``. If ``get`` raised
-                them, the element that it has taken out would be lost.
+                them, the element that ``get`` has taken out would be lost.
 
         Returns:
             ``False`` if the ring is closed or has room already. Then no waker is set.
@@ -188,7 +189,7 @@ class BoundedRing:
             return self._producer_waker is not None
 
     def disarm_producer(self) -> None:
-        """Remove the waker that ``arm_producer`` set, if any. See ``disarm``."""
+        """Remove the waker that ``arm_producer`` set. See ``disarm``."""
         with self._lock:
             if "producer" not in self._awaiting:
                 self._producer_waker = None
@@ -202,7 +203,7 @@ class BoundedRing:
     def _wait_for_data(self, timeout: float | None) -> None:
         """Wait for an element, within a call of the consumer.
 
-        Raises the error of ``close``, or ``RingClosed``, if the ring is closed and empty.
+        If the ring is closed and empty, raise the error that ``close`` got, or ``RingClosed``.
         """
         with self._lock:
             self._waker = None
@@ -211,7 +212,7 @@ class BoundedRing:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait for room, within a call of the producer. Raises ``RingClosed`` if it is closed."""
+        """Wait for room, within a call of the producer. Raise ``RingClosed`` for a closed ring."""
         with self._lock:
             self._producer_waker = None
             if not self._wait_for(self._has_room, timeout):
@@ -256,7 +257,7 @@ class BoundedRing:
     def _end_awaiting(self, inside: PutCall) -> bool:
         """Remove the waker of ``inside``, a call whose coroutine waits for elements or for room.
 
-        ``False`` if the call was ended meanwhile, because the loop of its coroutine was closed.
+        Return ``False`` if ``_end_lost_call`` has ended the call meanwhile.
         """
         with self._lock:
             if self._awaiting.get(inside.side, (None,))[0] is not inside:
@@ -271,7 +272,7 @@ class BoundedRing:
     def _end_lost_call(self, side: str) -> bool:
         """End the call that waits on ``side``, if the event loop of its coroutine was closed.
 
-        Such a coroutine never continues, and its call would block the side for ever. Returns
+        Such a coroutine never continues, and its call would block the side for ever. Return
         whether a call was ended.
         """
         inside, bell = self._awaiting.get(side, (None, None))
@@ -291,7 +292,7 @@ class BoundedRing:
 
         The caller must hold no lock, because the waker is user code.
         """
-        with self._lock:  # otherwise a waker set between reading and clearing would be lost
+        with self._lock:  # or a waker that is set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
@@ -349,13 +350,13 @@ class SpscRing(BoundedRing, Generic[T]):
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput`` and ``arm_producer``; the
-    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Any thread may make them.
-    But if the producer makes a call before its previous call has ended, the new call raises
+    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Any thread may make these
+    calls. But if the producer makes a call before its previous call has ended, the new call raises
     ``OverlappingCallsError``, even if the previous call only waits. The same holds for the
     consumer. Any thread may use ``close``, ``closed`` and ``len`` at any time.
 
     Args:
-        capacity: The most elements, 1 or more.
+        capacity: The largest number of elements in the ring, 1 or more.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -380,14 +381,14 @@ class SpscRing(BoundedRing, Generic[T]):
         return self._offer([element]) == 1
 
     def offer_many(self, elements: list[T] | tuple[T, ...], start: int = 0) -> int:
-        """Put in as many of ``elements[start:]`` as fit. Return their number.
+        """Put in as many of ``elements[start:]`` as fit. Return how many were put in.
 
         Args:
             elements: A list or tuple.
             start: The index of the first element to put in.
 
         Raises:
-            TypeError: One of the elements that fit is ``None``. Then nothing is put in.
+            TypeError: An element that would be put in is ``None``. Then none is put in.
             RingClosed: The ring is closed.
         """
         if not isinstance(elements, list | tuple):
@@ -429,8 +430,8 @@ class SpscRing(BoundedRing, Generic[T]):
     async def aput(self, element: T) -> None:
         """Put ``element`` in. First await room.
 
-        The consumer may be in another thread or loop. If the task that awaits this is cancelled,
-        the element is not put in.
+        The consumer may be in another thread or loop. If the task that awaits ``aput`` is
+        cancelled, the element is not put in.
 
         Args:
             element: The element; not ``None``.
@@ -452,15 +453,15 @@ class SpscRing(BoundedRing, Generic[T]):
             self._items.append(element)
 
     def poll(self) -> T | None:
-        """Take out the oldest element. ``None`` if the ring is empty, also if it is closed."""
+        """Take out the oldest element. Return ``None`` if the ring is empty, even if closed."""
         taken = self.poll_many(1)
         return taken[0] if taken else None
 
     def poll_many(self, max: int, /) -> list[T]:
-        """Take out up to ``max`` elements, oldest first.
+        """Take out up to ``max`` elements. Return them in a list, the oldest first.
 
         Args:
-            max: The most elements.
+            max: The largest number of elements to take out.
         """
         count = check_count("max", max)
         inside = TakeCall(self)
@@ -490,8 +491,9 @@ class SpscRing(BoundedRing, Generic[T]):
     async def aget(self) -> T:
         """Take out the oldest element. First await one.
 
-        If the ring is closed and empty, this raises the same error as ``get``. The producer may be
-        in another thread or loop. If the task that awaits this is cancelled, nothing is taken out.
+        If the ring is closed and empty, ``aget`` raises the same error as ``get``. The producer may
+        be in another thread or loop. If the task that awaits ``aget`` is cancelled, nothing is
+        taken out.
         """
         inside = self._take_call(self)
         with inside, inside:

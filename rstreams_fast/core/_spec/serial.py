@@ -42,12 +42,12 @@ else:
 class SignalSerializer(Generic[T]):
     """Lets any number of threads signal one subscriber, which gets one signal at a time (§1.3).
 
-    A thread that signals an element delivers it, if no other thread is delivering. Otherwise it
-    puts the element into a mailbox (a queue), and the delivering thread delivers it later. Each
-    thread's elements stay in order. Only the first terminal signal has an effect (§1.7).
-    ``on_complete`` comes after all queued elements. ``on_error`` comes before them, and they are
-    dropped, unless ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion
-    has depth 1 (§3.3).
+    A thread that signals an element delivers it, if no other thread is delivering. Otherwise the
+    thread puts the element into a mailbox (a queue), and the delivering thread delivers it later.
+    Each thread's elements stay in order. Only the first terminal signal has an effect (§1.7).
+    ``on_complete`` comes after all queued elements. ``on_error`` comes before the queued elements,
+    which are dropped; with ``delay_error`` it comes after them. A signal from within ``on_next`` is
+    queued, so recursion has depth 1 (§3.3).
 
     The serializer is also the subscription of its subscriber: ``request`` goes upstream, and
     ``cancel`` ends the stream. If the subscriber raises an exception, upstream is cancelled, and
@@ -57,10 +57,11 @@ class SignalSerializer(Generic[T]):
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
-        capacity: The most elements in the mailbox.
+        capacity: The largest number of elements in the mailbox.
         on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
             with a ``BufferOverflowError``. With ``"wait"`` it waits for room. But a call from
-            within the subscriber would wait for ever, so it ends the stream with the same error.
+            within the subscriber would wait for ever, so such a call ends the stream with the same
+            error.
         delay_error: Signal an error after the queued elements, not before them.
         fail_fast: Queue nothing. While a signal is being delivered, ``on_next`` raises
             ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
@@ -84,12 +85,13 @@ class SignalSerializer(Generic[T]):
         self._fail_fast = fail_fast
         self._subscriber: Any = subscriber
         self._subscription: Any = None
-        self._on_subscribe_pending = False  # whether on_subscribe is the next signal to deliver
+        self._on_subscribe_pending = False  # whether to call the subscriber's on_subscribe
         self._mailbox: deque[Any] = deque()
-        self._changed = threading.Condition()  # reentrant, for finalizers and signal handlers
+        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        self._changed = threading.Condition()
         self._creator = os.getpid()
         self._owner: int | None = None
-        # The terminal signal: an error, or True for completion. None: no such signal has come.
+        # The terminal signal: an error, or True for completion. None: no terminal signal has come.
         self._terminal: BaseException | bool | None = None
         self._finished = False
         self._cancelled = False
@@ -99,7 +101,7 @@ class SignalSerializer(Generic[T]):
     def on_subscribe(self, subscription: Any, /) -> None:
         """Call the subscriber's ``on_subscribe`` with this serializer as the subscription.
 
-        A second subscription is cancelled (§2.5).
+        If there was a subscription before, or the stream has ended, cancel ``subscription`` (§2.5).
 
         Args:
             subscription: The subscription that upstream made.
@@ -137,7 +139,7 @@ class SignalSerializer(Generic[T]):
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: T, /) -> Emission:
-        """Deliver or queue ``element``, if that needs no waiting. Return what was done.
+        """Deliver or queue ``element``, but never wait for room. Return an ``Emission``.
 
         Args:
             element: The element; not ``None``.
@@ -171,7 +173,7 @@ class SignalSerializer(Generic[T]):
             subscription.request(n)
 
     def cancel(self) -> None:
-        """Cancel upstream, drop queued elements and the reference to the subscriber (§3.13)."""
+        """Cancel upstream. Drop queued elements and the reference to the subscriber (§3.13)."""
         with self._changed:
             if self._cancelled or self._finished:
                 return
@@ -191,7 +193,7 @@ class SignalSerializer(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """The most elements in the mailbox."""
+        """The largest number of elements in the mailbox."""
         return self._capacity
 
     def __reduce__(self) -> NoReturn:
@@ -245,9 +247,9 @@ class SignalSerializer(Generic[T]):
         return True
 
     def _next_signal(self) -> Callable[[Any], None] | None:
-        """Return a function that delivers the next signal. ``None``: there is none.
+        """Return a function that delivers the next signal, or ``None`` if no signal is left.
 
-        The caller must hold the lock.
+        The caller must hold the lock of ``_changed``.
         """
         if not self._cancelled and not self._finished:
             if self._on_subscribe_pending:

@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """One item in a window, the state of its call, and the result."""
+    """An item of a window, the state of its call, and the result of the call."""
 
     __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
@@ -31,7 +31,7 @@ class _Call:
         self.result: Any = None
         self.followers: list[_Call] = []
         self.leads = False
-        # The key of this call, and the calls with the same key, which wait until it ends.
+        # The key of this call, and the calls with the same key that wait until this call ends.
         self.turn: tuple[Any, deque[_Call]] | None = None
 
 
@@ -40,46 +40,47 @@ class CallWindow:
 
     ``submit_many`` starts each call at once and without a task. Only a call that is suspended
     becomes a task of ``loop``. ``take`` returns results. An item has a *place* in the window from
-    its submission until its result is taken. There are ``capacity`` places. After the first failure
-    of a call, which is stored in ``failure``, no more calls are started. If the first step of a
-    call raises ``SystemExit``, ``KeyboardInterrupt`` or ``GeneratorExit``, ``submit_many`` raises
-    it, too.
+    its submission until its result is taken. There are ``capacity`` places. The first failure of a
+    call is stored in ``failure``. After it no more calls are started. If the first step of a call
+    raises ``SystemExit``, ``KeyboardInterrupt`` or ``GeneratorExit``, ``submit_many`` raises it.
 
     Use the window only on the loop's thread, in callbacks of the loop, not in tasks. Each call
     starts in a copy of the context (``contextvars``) in which ``submit_many`` is called. But if an
-    item has to wait for another call, its own call starts in a copy of the context in which the
-    window was made. ``on_ready`` also runs in a copy of that context.
+    item has to wait for the call of another item, its own call starts in a copy of the context in
+    which the window was made. ``on_ready`` also runs in a copy of that context.
 
     Args:
         fn: The async function.
         loop: The event loop of the calls.
-        on_ready: Called by the loop when suspended calls have finished, so that its code takes
-            results and submits items. It is called once for all calls that finish in one iteration
+        on_ready: The loop calls this function when suspended calls have finished. It should take
+            results and submit items. It is called once for all calls that finish in one iteration
             of the loop.
-        concurrency: The most calls at once.
-        capacity: The most items that wait, run, or have a result that was not taken.
+        concurrency: The largest number of calls that run at once.
+        capacity: The number of places. An item needs one while it waits, while its call runs, and
+            until its result is taken.
         ordered: Whether results come in the order of submission. Otherwise they come in the order
             in which calls finish.
         spread: Whether an item is a tuple of positional arguments.
         dedupe: Whether an item that equals the item of a running call gets the result of that call.
-            Items must be hashable for this. An item that shares a call counts for ``capacity``, but
-            not for ``concurrency``.
-        key: A function that returns a hashable key of an item. Items with equal keys are called one
-            at a time, in their order. Calls of items with different keys may overlap. An item that
-            waits for its call counts for ``capacity``. ``dedupe`` shares a call only while it runs.
+            Items must be hashable for this. An item that shares a call needs a place of
+            ``capacity``, but does not count for ``concurrency``.
+        key: A function that returns a hashable key of an item. The calls of items with equal keys
+            run one at a time, in the order of the items. Calls with different keys may overlap. An
+            item that waits needs a place of ``capacity``. ``dedupe`` shares a call only while it
+            runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
             call ends, its task makes the next call. That saves a new task, which is half of the
             cost of a call that is suspended. A task that other code refers to, or has changed,
-            makes no further call. ``dedupe`` ignores ``ahead``. With ``key``, up to ``capacity``
-            items may wait in any case.
+            makes no further call. With ``dedupe``, ``ahead`` has no effect. With ``key``, up to
+            ``capacity`` items may wait in any case.
         patience: While ``ahead / 2`` or more items wait, ``on_ready`` may be called up to this many
-            seconds after a result. To call it after each result takes an iteration of the loop,
-            which costs as much as two calls.
+            seconds after a result. Calling it after each result would take an iteration of the loop
+            each time, which costs as much as two calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
             ``Exception``. If it returns a coroutine, the result or error of that coroutine becomes
             the result or error of the call. If it returns ``None``, the call has failed. If it
             raises an exception, the call has failed with that exception.
-        on_result: ``on_result(item, result)`` is called once for each call that has returned, also
+        on_result: ``on_result(item, result)`` is called once for each call that has returned, even
             after ``cancel``. It must not raise an exception.
     """
 
@@ -106,7 +107,8 @@ class CallWindow:
         self._recover = recover
         self._on_result = on_result
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # only the backend ``c`` uses ``ahead`` and ``patience``
+        # This backend only checks ``ahead`` and ``patience``. The backend ``c`` uses them.
+        check_count("ahead", ahead)
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
@@ -118,7 +120,7 @@ class CallWindow:
         self._key = key
         self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
         self._line: deque[_Call] = deque()
-        self._places: deque[_Call] = deque()  # items in the order in which ``take`` returns results
+        self._places: deque[_Call] = deque()  # in the order in which ``take`` returns their results
         self._pending = 0
         self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -129,13 +131,13 @@ class CallWindow:
         self.failure: tuple[Any, BaseException] | None = None
         """The item whose call failed first, and its exception."""
         self.max_running = 0
-        """The most calls that ran at once."""
+        """The largest number of calls that have run at once so far."""
         self.max_pending = 0
-        """The most items in the window at once."""
+        """The largest number of items that were in the window at once so far."""
         self.started = 0
         """How many calls were started so far."""
 
-    #: The type of the rings of `submit_from` and `take_into`.
+    #: The type of ring that ``submit_from`` and ``take_into`` accept.
     _ring_type: type[Any] = SpscRing
 
     def _check_ring(self, ring: object) -> None:
@@ -144,12 +146,12 @@ class CallWindow:
 
     @property
     def concurrency(self) -> int:
-        """The most calls that run at once."""
+        """The largest number of calls that may run at once."""
         return self._concurrency
 
     @property
     def capacity(self) -> int:
-        """The most items that wait, run, or have a result that was not taken."""
+        """The largest number of items that may wait, run, or have a result that was not taken."""
         return self._capacity
 
     @property
@@ -159,12 +161,12 @@ class CallWindow:
 
     @property
     def running(self) -> int:
-        """How many calls have started and not finished."""
+        """How many calls have started, but not finished."""
         return len(self._tasks)
 
     @property
     def pending(self) -> int:
-        """How many items wait, run, share a call, or have a result that was not taken yet."""
+        """How many items the window holds: they wait, run, share a call, or have a result."""
         return self._pending
 
     def __reduce__(self) -> NoReturn:
@@ -189,8 +191,8 @@ class CallWindow:
 
         Args:
             fn: The async function.
-            on_call_end: Called when a call ends, from now on, also if it ends with an exception or
-                was cancelled. It must not raise an exception.
+            on_call_end: Called, from now on, at the end of each call, even if the call raised an
+                exception or was cancelled. It must not raise an exception.
         """
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
@@ -198,7 +200,7 @@ class CallWindow:
         self._on_call_end = on_call_end
 
     def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Start calls for ``items[start:]``, until there is no room. Return how many were taken.
+        """Start calls for ``items[start:]`` while there is room. Return how many were accepted.
 
         Args:
             items: A list or tuple.
@@ -213,13 +215,13 @@ class CallWindow:
         return max(index - start, 0)
 
     def submit_from(self, ring: Any, max: int, /) -> int:
-        """Take elements out of ``ring`` and start calls for them, until there is no room.
+        """Take elements out of ``ring``, and start calls for them, while the window has room.
 
         Returns the number of elements that were taken out.
 
         Args:
             ring: An ``SpscRing``.
-            max: The most elements.
+            max: The largest number of elements to take out.
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
@@ -230,7 +232,7 @@ class CallWindow:
                 if item is None:
                     break
                 count += 1
-                if self._cancelled:  # the ring's producer, woken by poll, may cancel the window
+                if self._cancelled:  # poll() wakes the ring's producer, which may call cancel()
                     break
                 self._submit(item)
         return count
@@ -242,11 +244,11 @@ class CallWindow:
 
         Args:
             ring: An ``SpscRing``.
-            max: The most results.
+            max: The largest number of results to move.
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
-        ring.offer_many(())  # offer_many raises if the ring is closed
+        ring.offer_many(())  # raises an error if the ring is closed, before a result is removed
         results = []
         for call in islice(self._places, min(wanted, ring.capacity - len(ring))):
             if not call.done or call.result is None:
@@ -262,19 +264,19 @@ class CallWindow:
         """Remove up to ``max`` results from the window, and return them.
 
         Args:
-            max: The most results.
+            max: The largest number of results.
         """
         count = min(self.ready, check_count("max", max))
         self._pending -= count
         return [self._places.popleft().result for _ in range(count)]
 
     def take_numbered(self, max: int, /) -> tuple[list[int], list[Any]]:
-        """Remove up to ``max`` results. Return a list of the items' numbers and one of the results.
+        """Remove up to ``max`` results. Return two lists: the numbers of the items, the results.
 
         The item that was submitted first has the number 0.
 
         Args:
-            max: The most results.
+            max: The largest number of results.
         """
         count = min(self.ready, check_count("max", max))
         return [call.number for call in islice(self._places, count)], self.take(count)
@@ -282,8 +284,8 @@ class CallWindow:
     def cancel(self) -> None:
         """Start no more calls, drop all results and cancel the running calls.
 
-        This does not wait for the calls. When they have ended, ``on_ready`` is called, and
-        ``running`` is 0.
+        ``cancel`` does not wait for the calls. When all calls have ended, ``on_ready`` is called,
+        and ``running`` is 0.
         """
         self._cancelled = True
         self._pending = 0
@@ -293,7 +295,7 @@ class CallWindow:
         if self._in_flight is not None:
             self._in_flight.clear()
         for task, call in list(self._tasks.items()):
-            call.turn = None  # otherwise the end of this call would start calls that wait for it
+            call.turn = None  # drops the references to the calls that wait for this call
             task.cancel()
 
     @contextlib.contextmanager
@@ -312,8 +314,8 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # With a key function, _take_turn() decides later whether the call has to wait. A negative
-        # value means that the permits were cancelled.
+        # With a key function, _take_turn() decides later whether the call has to wait. The value is
+        # negative if the demand counter ``permits`` was cancelled.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -322,7 +324,7 @@ class CallWindow:
             try:
                 leader = self._in_flight.get(item)
                 call.leads = True
-            except Exception:  # ``hash`` or ``==`` of the item raised: the item shares no call
+            except Exception:  # ``hash`` or ``==`` of the item raised: start its own call
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
@@ -341,7 +343,8 @@ class CallWindow:
     def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
         """Return whether ``call`` may start now.
 
-        Otherwise it is queued behind an earlier call with the same key, or its key raised an error.
+        If not, the call waits behind an earlier call with the same key, or its key function has
+        raised an exception, or the window was cancelled.
         """
         try:
             key = key_of(call.item)
@@ -388,8 +391,8 @@ class CallWindow:
             self._report_call_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # The loop may have started this call. Then the exception goes to the loop, and the
-                # window's user does not see it. So call on_ready, too.
+                # If the loop has started this call, in _notify, the exception goes to the loop, and
+                # the window's user does not see it. So call on_ready, too.
                 self._notify_soon()
                 raise
             return
@@ -401,7 +404,7 @@ class CallWindow:
         self._permits.fulfil(1)
         self._tasks[task] = call
         task.add_done_callback(self._task_done)
-        if self._cancelled:  # the call itself has cancelled the window
+        if self._cancelled:  # the first step of this call has cancelled the window
             task.cancel()
         elif call.leads and self._in_flight is not None:
             self._in_flight[call.item] = call
@@ -446,10 +449,10 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # ``==`` of the item raises: find the call by identity
+            except Exception:  # ``==`` or ``hash`` of the item raised: find the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # The comparison with another item raised an exception, too. Forget all running
+                # Building the new dict may compare items, too. If that raised, forget all running
                 # calls: no new item will share one of them.
                 except Exception:
                     self._in_flight = {}

@@ -1,6 +1,6 @@
 """``Wip`` and ``Latch`` decide which of several threads does some work.
 
-``Wip`` lets one thread work at a time. ``Latch`` lets only one thread work, once.
+``Wip`` lets one thread at a time work. ``Latch`` lets only one thread do the work, once.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ class Wip:
 
     A thread that has work stores it, for example in a queue, and then calls ``enter``. If ``enter``
     returns true, this thread becomes the working thread: it reads ``missed``, does all stored work,
-    and calls ``leave(missed)``. It repeats this until ``leave`` returns true. If ``enter`` returns
-    false, another thread is the working thread, and does the stored work. So this thread goes on at
-    once.
+    and calls ``leave(missed)``. It repeats these three steps until ``leave`` returns true. If
+    ``enter`` returns false, another thread is the working thread, and does the stored work. So this
+    thread goes on at once.
 
     Any thread may call ``enter``. Only the working thread may call ``leave``.
 
     Args:
-        held: Whether the thread that makes this object is the working thread at first.
+        held: Whether the thread that creates this object starts as the working thread.
     """
 
     __slots__ = ("__weakref__", "_entered", "_lock")
 
     def __init__(self, held: bool = False) -> None:
-        self._lock = threading.RLock()  # reentrant, for finalizers and signal handlers
+        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        self._lock = threading.RLock()
         self._entered = int(check_bool("held", held))
 
     def enter(self) -> bool:
@@ -49,11 +50,11 @@ class Wip:
     def leave(self, missed: int = 1, /) -> bool:
         """Return true if all work is done.
 
-        If it returns false, other threads have called ``enter`` meanwhile. Then this thread must do
-        their work, too.
+        If ``leave`` returns false, other threads have called ``enter`` meanwhile. Then this thread
+        must do their work, too.
 
         Args:
-            missed: The value that the attribute ``missed`` had before this thread did the work.
+            missed: The value of the attribute ``missed`` that was read before the work.
 
         Raises:
             RuntimeError: The argument is larger than the attribute ``missed``.
@@ -78,11 +79,12 @@ class Latch:
     __slots__ = ("__weakref__", "_lock", "_won")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant, for finalizers and signal handlers
+        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        self._lock = threading.RLock()
         self._won = False
 
     def win(self) -> bool:
-        """Set the latch. Return true if this call set it, and false if it was set before."""
+        """Set the latch. Return true if this call set the latch, and false if it was set before."""
         with self._lock:
             won, self._won = self._won, True
             return not won

@@ -2,6 +2,6 @@
 
 One setting names this package, ``spark.python.daemon.module=rstreams_fast.spark.daemon``; Spark
 then starts ``python -m rstreams_fast.spark.daemon pyspark.worker``. The daemon and its workers are
-Spark's own; ``seam`` replaces only the code that makes the calls of scalar UDFs. To go back, delete
-the setting.
+Spark's own; ``seam`` replaces only the code that makes the calls of scalar UDFs. Delete the setting
+to use Spark's own daemon again.
 """

@@ -1,4 +1,4 @@
-"""Runs Spark's own daemon. Its workers install the seam (replaced functions) after the fork."""
+"""Runs Spark's own daemon. Each worker replaces functions of ``pyspark.worker`` after the fork."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rstreams_fast.spark.daemon.seam_check import WORKER, seam_mismatch
 
 
 def main() -> None:
-    """Run ``pyspark.daemon``. No import before a worker is forked may start a thread."""
+    """Run ``pyspark.daemon``, which forks workers: so no module imported here may start threads."""
     pyspark_for("rstreams_fast.spark.daemon")
     from pyspark import daemon
 
@@ -22,8 +22,8 @@ def main() -> None:
             daemon.worker = _with_windows(daemon.worker)
         else:
             print(f"rstreams_fast.spark.daemon: {mismatch}: workers run as ever", file=sys.stderr)
-    # Spark's logging, and processes that a worker spawns, read the spec of the main module:
-    # it must name Spark's daemon.
+    # Spark's logging, and processes that a worker spawns, read ``__main__.__spec__``. The spec must
+    # name Spark's daemon, not this module.
     sys.modules["__main__"].__spec__ = daemon.__spec__
     daemon.manager()
 
@@ -32,8 +32,8 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task. Freezing keeps the collector from
-                # visiting the imported objects.
+                # Spark collects garbage after each task. ``gc.freeze`` keeps the collector from
+                # visiting the objects of imported modules each time.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 __all__ = ["LARGE_RESULT", "NEVER_LARGE", "Abandoned", "Admission"]
 
 MAIN_CHECK_SECONDS: Final = 0.1
-"""How often the waiting main thread checks whether Spark has hung up."""
+"""Seconds between two checks of the waiting main thread whether Spark has closed its socket."""
 
 LARGE_RESULT: Final = 4096
-"""Results of fewer bytes are not counted: the bound on rows keeps their sum to a few MiB."""
+"""Results of fewer bytes are not counted: the bound on rows limits how many the task holds."""
 
 SAMPLED_ELEMENTS: Final = 8
 """How many elements of a container are measured; the others are assumed to be as large."""
 
 MOST_DEPTH: Final = 4
-"""How many levels of nested containers count when the bytes of a result are estimated."""
+"""How many levels of nested containers are measured to estimate the bytes of a result."""
 
-#: Types of results whose bytes need no estimate, since they are small.
+#: Results of these types are always small: their bytes are not estimated.
 NEVER_LARGE: Final = frozenset(
     (int, float, bool, type(None), dt.date, dt.datetime, decimal.Decimal)
 )
 
 
 class Abandoned(RuntimeError):
-    """The outcome of a call that was not made, or did not end by the deadline of its task."""
+    """Raised for a call that was not made, or that did not end by the deadline of its task."""
 
     def __init__(self) -> None:
         super().__init__("the task ended before this call was made")
 
 
 def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
-    """Return about how many bytes ``result`` takes; a long container is sampled."""
+    """Estimate the bytes of ``result``. Only some elements of a long container are measured."""
     size = sys.getsizeof(result, 0)
     if depth and isinstance(result, list | tuple | set | frozenset | dict) and result:
         elements: Any = result.items() if isinstance(result, dict) else result
@@ -62,18 +62,18 @@ def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
 
 
 class Admission:
-    """Lets the calls of one task start until one fails, within a bound on the results held.
+    """Lets the calls of one task start until a call fails, and within a bound on held results.
 
-    A result counts from the end of its call until the main thread hands it on. When the bound is
-    reached, running calls go on, and other calls wait. ``most_bytes``: the bound; 0 means none.
-    ``on_wait``: the main thread calls this with the seconds that it has waited for calls.
+    A result is held from the end of its call until the main thread passes it on. If the held
+    results have ``most_bytes`` bytes or more (0: no bound), running calls go on, but other calls
+    wait. The main thread passes the seconds for which it waited for calls to ``on_wait``.
     """
 
     def __init__(
         self, most_bytes: int = 0, on_wait: Callable[[float], object] | None = None
     ) -> None:
-        #: Set while a failure, or results that reach the bound, must be handled before another call
-        #: starts or another row is taken.
+        #: ``attention`` always equals ``stopped or full``. While it is false, a call may start
+        #: without taking the lock.
         self.attention = False
         self.stopped = False
         self.full = False
@@ -91,7 +91,7 @@ class Admission:
         self._has_hung_up: Callable[[], bool] | None = None
 
     def stop(self, failed: UdfCall | None = None) -> None:
-        """Keep calls from starting, except those before ``failed``. Thread-safe and idempotent."""
+        """Let no call start, unless it was submitted before ``failed``. Thread-safe, idempotent."""
         with self._changed:
             if self.stopped:
                 return
@@ -104,7 +104,7 @@ class Admission:
     # -- for the threads and loops that make calls ------------------------------------------------
 
     def may_start(self, call: UdfCall) -> bool:
-        """Block until ``call`` may start; ``False`` if it must not. For threads, not for a loop."""
+        """Block the thread until ``call`` may start. Return ``False`` if it must never start."""
         if not self.attention:
             return True
         with self._changed:
@@ -112,7 +112,7 @@ class Admission:
             return not self._must_not_start(call)
 
     async def may_start_on_loop(self, call: UdfCall) -> bool:
-        """Do what ``may_start`` does, in a coroutine."""
+        """Do the same as ``may_start``, but await: do not block the event loop."""
         if not self.attention:
             return True
         entry = asyncio.get_running_loop(), asyncio.Event()
@@ -122,7 +122,7 @@ class Admission:
             while self._must_wait(call):
                 await entry[1].wait()
                 entry[1].clear()
-        except asyncio.CancelledError:  # the wait is cancelled when the task has ended
+        except asyncio.CancelledError:  # at the end of the task, ``LoopCalls`` cancels this wait
             return False
         finally:
             with self._changed:
@@ -133,8 +133,8 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _must_not_start(self, call: UdfCall) -> bool:
-        # Calls before the failed call are still made, since their outcomes come first. A thread may
-        # have taken such a call, and not started it yet, when the later call failed.
+        # Calls that were submitted before the failed call are still made: their outcomes come
+        # first. A thread may have taken such a call, and not started it, when the other failed.
         return self.stopped and not 0 < call.number < self._failed_number
 
     def count_result(self, call: UdfCall) -> None:
@@ -143,7 +143,7 @@ class Admission:
             return
         try:
             size = _bytes_of(call.result)
-        except Exception:  # the user's own __sizeof__ or __len__ may raise anything
+        except Exception:  # a user's __sizeof__ or __len__ may raise any exception
             return
         if size >= LARGE_RESULT:
             call.size = size
@@ -161,10 +161,7 @@ class Admission:
             self._wait(call, lambda: not self.attention, None)
 
     def wait_for_end(self, call: UdfCall, grace: float = 0.0) -> None:
-        """Wait for ``call`` to end; after ``stop`` only until the deadline.
-
-        ``grace``: seconds beyond the deadline.
-        """
+        """Wait for ``call`` to end; after ``stop``, at most ``grace`` seconds past the deadline."""
         while not call.done:
             state = (self.stopped, self.full)
             left = self._deadline + grace - time.monotonic() if state[0] else None
@@ -174,7 +171,7 @@ class Admission:
                 self._wait(call, partial(self._state_is, state), left)
 
     def release_result(self, call: UdfCall) -> None:
-        """Stop counting the result of ``call``: the main thread passes it on."""
+        """Subtract the bytes of the result of ``call``: the main thread passes the result on."""
         if call.size:
             with self._changed:
                 self._held_bytes -= call.size
@@ -184,7 +181,7 @@ class Admission:
                     self._wake_all()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the first failure among ``calls``; else the failure that stopped the task."""
+        """Return the first exception among ``calls``; else the exception that stopped the task."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):
@@ -196,8 +193,8 @@ class Admission:
 
     @contextmanager
     def _letting_start(self, call: UdfCall) -> Iterator[None]:
-        # Later results are held until the result of this call is there. So this call may start even
-        # if the bound on results is reached.
+        # Results of later calls are held until this call has a result. So this call may start even
+        # if the held results have reached their bound: otherwise the task would wait for ever.
         if not self.full:
             yield
             return
@@ -219,8 +216,8 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # ``done`` and ``goes_on`` are read after other threads can see the waiter. So the
-            # waiter misses no change.
+            # Other threads can see ``waiter`` before this thread reads ``done`` and ``goes_on``. So
+            # this thread misses no change.
             while not call.done and goes_on():
                 left = -1.0
                 if ends is not None:
@@ -256,12 +253,12 @@ class Admission:
     def _wake_all(self) -> None:
         self._wake_calls()
         for waiter in self._waiters:
-            # RuntimeError: the end of the awaited call has woken this thread already.
+            # RuntimeError: the lock ``waiter`` is released already, so its thread wakes anyway.
             with suppress(RuntimeError):
                 waiter.release()
 
     def _wake_calls(self) -> None:
         self._changed.notify_all()
         for loop, event in self._on_loop:
-            with suppress(RuntimeError):  # the loop is closed
+            with suppress(RuntimeError):  # the loop is closed: no call waits on it
                 loop.call_soon_threadsafe(event.set)

@@ -1,4 +1,4 @@
-"""Makes overlapping calls, on threads or on a loop, and yields their outcomes in order."""
+"""Makes overlapping calls of UDFs, on threads or on a loop, and yields their outcomes in order."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 CALLS_PER_TURN = 1024
-"""The most calls that the loop takes from the queue at once."""
+"""The most calls that the event loop takes from the queue of submitted calls at once."""
 
 NO_POLICY = PolicySettings()
-"""No policy: only the user's function itself may have one."""
+"""The daemon adds no policy to a call. The user's function may have a policy of its own."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""Extra seconds that the main thread waits for a batch, so that the batch's thread fails first."""
+"""Seconds past the deadline in which the thread of a batch may still report its own error."""
 
 
 class UdfCall:
-    """A call and its outcome, for which one other thread may wait."""
+    """A call of a UDF, and its outcome. At most one thread may wait for the outcome."""
 
     __slots__ = ("admission", "args", "done", "failure", "fn", "number", "result", "size", "waiter")
 
@@ -52,7 +52,7 @@ class UdfCall:
         self.fn = fn
         self.args = args
         self.admission = admission
-        #: The number of the call, from 1 upwards on threads; always 0 on a loop.
+        #: The position in the order of submission, from 1, for calls on threads; 0 on a loop.
         self.number = number
         self.done = False
         self.result: Any = None
@@ -62,14 +62,14 @@ class UdfCall:
         self.waiter: Any = None
 
     def run(self) -> None:
-        """Make the call on this thread, if it may start."""
+        """Make the call on the calling thread, or abandon the call if it may not start."""
         if self.admission.attention and not self.admission.may_start(self):
             self.abandon()
             return
         try:
             self.result = self.fn(*self.args)
         except BaseException as raised:
-            # Any exception is kept: outcome() raises it, in the order of the rows.
+            # Store any exception: outcome() raises it when the main thread comes to this row.
             self.failure = raised
         self.end()
 
@@ -78,16 +78,16 @@ class UdfCall:
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            # A character takes at most four bytes: a text of fewer characters is never large.
+            # A character takes up to four bytes: up to LARGE_RESULT // 4 characters are not large.
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count_result(self)
-        # ``done`` is set before ``waiter`` is read, since Admission sets waiter and then reads
-        # done.
+        # Set ``done`` before reading ``waiter``. The waiting thread sets ``waiter`` before it reads
+        # ``done``. So the waiting thread always wakes.
         self.done = True
         waiter = self.waiter
         if waiter is not None:
-            # Another event may have woken the thread already.
+            # RuntimeError: the lock is released already, because another event woke the thread.
             with contextlib.suppress(RuntimeError):
                 waiter.release()
 
@@ -99,7 +99,7 @@ class UdfCall:
     def outcome(self) -> Any:
         """Wait for the result and return it, or raise the exception of the call.
 
-        ``Abandoned``: the task is over, and this call has not ended by the deadline.
+        Raises ``Abandoned`` if the task is over, and this call has not ended by the deadline.
         """
         if not self.done:
             self.admission.wait_for_end(self)
@@ -113,16 +113,16 @@ class UdfCall:
 
 
 class CallSubmitter(Protocol):
-    """A thread pool or loop that makes calls."""
+    """Makes calls of UDFs, on threads (``ThreadCalls``) or on a loop (``LoopCalls``)."""
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
-        """Queue a call, to be made after earlier ones. Any thread may call."""
+        """Queue a call behind the earlier calls. Any thread may use this method."""
 
     def close(self) -> None:
-        """Make no further calls, and let the threads end."""
+        """Start no further calls, and let the threads end; do not wait for them."""
 
     def join(self) -> None:
-        """Wait for the threads to end."""
+        """Wait for the threads to end, for at most ``STAGE_CLOSE_SECONDS``."""
 
 
 class ThreadCalls:
@@ -151,7 +151,7 @@ class ThreadCalls:
 
 
 class LoopCalls:
-    """Makes calls of async functions on its own loop.
+    """Makes calls of async functions on an event loop with its own thread.
 
     A ``CallPump`` takes the calls from this object, and passes their results to this object.
     """
@@ -178,7 +178,7 @@ class LoopCalls:
         self._waiting: deque[UdfCall] = deque()
         self._given_count = 0
         self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
-        """The latest calls that were given to the pump; some may not have started."""
+        """The calls that the ``CallPump`` has taken last. Some of them may not have started."""
         self._notified = False
         self._closed = False
         self._ended = False
@@ -212,22 +212,22 @@ class LoopCalls:
                 self._loop = loop
 
     def _call_soon(self, callback: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to do
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
-        """Cancel running calls, make no more, and end the loop."""
+        """Cancel the running calls, start no further calls, and end the loop."""
         self._closed = True
         self._call_soon(self._stop)
 
     def join(self) -> None:
         self._group.join(STAGE_CLOSE_SECONDS)
 
-    # -- the loop's thread -------------------------------------------------------------------------
+    # -- methods that run on the loop's thread -----------------------------------------------------
 
     def _run(self) -> None:
-        with self._lock:  # wait until ``_start`` has set the loop
+        with self._lock:  # wait until ``_start`` has set ``_loop``
             loop = self._loop
         assert loop is not None  # noqa: S101 - for the reader, and for mypy
         try:
@@ -246,7 +246,7 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        # The results are dropped, since each call has stored its own outcome.
+        # Drop the results that the window returns: each ``UdfCall`` has stored its own outcome.
         return len(window.take(most))
 
     def _move_calls(self) -> None:
@@ -271,7 +271,8 @@ class LoopCalls:
             self._end()
 
     def _end(self) -> None:
-        # Stop the loop only once: after that, ``_run`` runs the loop again, to end its tasks.
+        # Stop the loop only once. ``_run`` then runs the loop again, to end its tasks, and a second
+        # stop would interrupt that.
         if self._loop is not None and not self._ended:
             self._ended = True
             self._loop.stop()
@@ -291,8 +292,9 @@ def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Itera
             if admission.full:
                 yield _pop_outcome(pending, admission)
                 continue
+            # Wait for the row in the middle: one wake-up of this thread then serves half the rows.
             for call in _calls_of(pending[half - 1]):
-                admission.wait(call)  # one wake-up for many rows
+                admission.wait(call)
             if not admission.attention:
                 for _ in range(half):
                     yield _pop_outcome(pending, admission)
@@ -316,7 +318,7 @@ def _pop_outcome(pending: deque[Any], admission: Admission) -> Any:
         return tuple([call.outcome() if type(call) is UdfCall else call for call in row])
     except Abandoned:
         pass
-    # Raise outside the except clause: else Abandoned would be the context of the user's exception.
+    # Raise outside the except clause: else Abandoned would be the user's exception's __context__.
     raise admission.failure_among(call for each in (row, *pending) for call in _calls_of(each))
 
 
@@ -325,9 +327,9 @@ def batches_in_order(
 ) -> Iterator[Any]:
     """Yield the results of ``calls``, in order. Each call returns a list of results.
 
-    ``calls`` yields pairs of a call and the number of its rows.
-    At least two calls run at once, and more while their rows together are fewer than ``most``.
-    After a failure no more batches are taken.
+    ``calls`` yields pairs of a call and its weight: the number of its rows, or 1. Two calls may
+    always be pending, and more while their weights add up to less than ``most``. After a failure no
+    more calls are taken.
     """
     pending: deque[tuple[UdfCall, int]] = deque()
     held = 0

@@ -1,4 +1,4 @@
-"""Compares the results of overlapping calls with those of the same calls one by one."""
+"""Compares the results of overlapping calls with the results of the same calls one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 __all__ = ["compared_rows", "report_difference", "report_failure"]
 
 MOST_CHARACTERS: Final = 80
-"""The most characters of a result in a message."""
+"""The most characters of a result that a message shows."""
 
 
 def compared_rows(
@@ -18,8 +18,8 @@ def compared_rows(
 ) -> Iterator[Any]:
     """Yield ``rows``; report on stderr whether the first rows equal ``one_by_one``.
 
-    ``names``: the names of the UDFs; with several UDFs a row is a tuple of their results.
-    ``calls``: how many calls overlap.
+    ``one_by_one`` has the first rows, from calls that did not overlap. With several ``names`` of
+    UDFs a row is a tuple of their results. ``calls`` is the number of overlapping calls.
     """
     overlapped: list[Any] = []
     try:
@@ -48,7 +48,7 @@ def _by_function(
 def report_difference(
     name: str, one_by_one: Sequence[Any], overlapped: Sequence[Any], calls: int
 ) -> None:
-    """Print whether the results of one function differ, and the first row that differs."""
+    """Print whether the two lists of results of a function differ, and the first difference."""
     pairs = list(zip(one_by_one, overlapped, strict=True))
     differ = [row for row, pair in enumerate(pairs) if not _same(*pair)]
     if not differ:
@@ -82,8 +82,8 @@ def _short(value: Any) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    with suppress(Exception):  # two arrays, for example, cannot be compared to one truth value
+    with suppress(Exception):  # bool() refuses the comparison of two arrays, for example
         if bool(one == other):
             return True
-    # Compare the reprs, too: those of two NaN are equal, the values are not.
+    # Compare the reprs, too: two NaN are unequal, but their reprs are equal.
     return type(one) is type(other) and repr(one) == repr(other)

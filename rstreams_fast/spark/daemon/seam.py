@@ -1,12 +1,12 @@
 """Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-These replacements are the seam; the stock code is Spark's own. For a plain UDF, a function that
-submits the call replaces the function that ``read_single_udf`` made. The rows of the stock
-generator then contain calls, and the seam replaces each call by its result, in order. An
-Arrow-optimised UDF runs the stock code for a whole batch, on one thread per batch. Only one
-variable in this code is replaced: the function that makes the calls of the batch. So every
-conversion, check and message is the stock worker's. If the user asks for batches at once, scalar
-pandas and Arrow UDFs run the stock code of several batches on threads in the same way.
+The replacements are called the seam, and Spark's own code is called the stock code. For a plain UDF
+the stock function ``read_single_udf`` makes a function that calls the UDF. The seam replaces it by
+a function that submits the call. So the rows of the stock generator contain calls, and the seam
+replaces each call by its result, in order. For an Arrow-optimised UDF a thread per batch runs the
+stock code. There the seam replaces only the function that makes the calls of the batch. So every
+conversion, check and message is Spark's own. If the variable ``BATCHES`` exceeds 1, the batches of
+scalar pandas and Arrow UDFs run on threads, too.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from rstreams_fast.spark.worker.shared_variables import make_shared_variables_th
 __all__ = ["BATCHES", "CONCURRENCY", "METRICS", "install"]
 
 CONCURRENCY: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
-"""Environment variable of an executor: the number of scalar UDF calls at once, per task."""
+"""Environment variable of an executor: how many calls of scalar UDFs a task makes at once."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
-"""Environment variable: the number of scalar pandas or Arrow UDF batches at once, per task."""
+"""Environment variable: how many batches of scalar pandas or Arrow UDFs a task runs at once."""
 
 METRICS: Final = "RSTREAMS_FAST_UDF_METRICS"
 """Environment variable: the directory in which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
-"""Environment variable: the most bytes of results that a task of plain UDFs holds; 0: no bound."""
+"""Environment variable: the most bytes of results that a task of plain UDFs holds; 0: no limit."""
 
 DEFAULT_RESULT_BYTES: Final = 64 << 20
 
@@ -61,7 +61,7 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: how many first rows of a task are also called one by one and compared."""
+"""Environment variable: for how many first rows UDFs are also called one by one, to compare."""
 
 SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -70,10 +70,10 @@ MOST_BATCH_THREADS: Final = 32
 ROWS_PER_WAKE_UP: Final = 512
 
 BATCH_UDF_TYPES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
-"""Kinds of UDFs that are called with a batch; the second exists since 4.1."""
+"""Spark's names for UDFs that are called with a whole batch; the second exists since Spark 4.1."""
 
 STOCK_MODULES: Final = ("pyspark.worker", "pyspark.util")
-"""The modules of Spark whose functions assemble a UDF."""
+"""The modules of Spark whose functions wrap the user's function. The seam reads their closures."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
@@ -81,7 +81,7 @@ Function = Callable[..., Any]
 
 
 def install() -> bool:
-    """Replace the functions, once in a process; ``True`` if this call did it."""
+    """Replace functions of ``pyspark.worker``; ``False`` if this process has done so before."""
     from pyspark import worker
 
     if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
@@ -93,17 +93,18 @@ def install() -> bool:
 
 
 class _Seam:
-    """The functions that replace functions of ``pyspark.worker``, and call the replaced ones."""
+    """The replacements of functions of ``pyspark.worker``. Each calls the function it replaces."""
 
     def __init__(self, worker: Any) -> None:
         self._read_udfs = worker.read_udfs
         self._read_single_udf = worker.read_single_udf
         self._read_command = worker.read_command
         self._chain = worker.chain
-        #: The function of pyspark.worker that is replaced so that reports of exceptions to the JVM
-        #: show no frames of this folder.
+        #: The name of the function of pyspark.worker that reports an exception to the JVM. Its
+        #: replacement removes the frames of this folder from the traceback.
         self.error_reporter_name = "handle_worker_exception"
-        if not hasattr(worker, self.error_reporter_name):  # PySpark 3.5
+        # PySpark 3.5 has no ``handle_worker_exception``: replace another function there.
+        if not hasattr(worker, self.error_reporter_name):
             self.error_reporter_name = "try_simplify_traceback"
         self._report_error = getattr(worker, self.error_reporter_name)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
@@ -117,7 +118,7 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # Freeze newly imported modules, so that garbage collections skip them.
+            # A module was imported. Freeze its objects, so that garbage collections skip them.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
@@ -171,18 +172,18 @@ class _Task:
         self._metrics = TaskMetrics(os.environ[METRICS]) if os.environ.get(METRICS) else None
         self.functions: list[str] = []
         self._first_unnamed = 0
-        """The functions before this index are in ``_names`` already."""
+        """An index in ``functions``: the functions before it are in ``_names`` already."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
         self._names: list[str] = []
-        """For each UDF the names of its functions."""
+        """One text for each UDF: the names of its chained functions."""
         names = os.environ.get(ONE_AT_A_TIME, "").split(",")
         self._one_at_a_time = {name.strip() for name in names} - {""}
         self._main_thread_ids: set[int] = set()
-        """The ids of functions whose calls the main thread makes."""
+        """``id(fn)`` of sync functions whose calls must not overlap: the main thread calls them."""
         self._serial_async_ids: set[int] = set()
-        """The ids of async functions whose calls do not overlap."""
+        """``id(fn)`` of the async functions whose calls must not overlap."""
         self._rows_to_compare = _int_from_env(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
@@ -193,7 +194,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF of ``read_single_udf``; submit its calls if they may overlap."""
+        """Return ``made``, a UDF that Spark has read. If its calls may overlap, it submits them."""
         if self._is_arrow:
             level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
             self._concurrency = level if level > 0 else self._concurrency
@@ -219,7 +220,7 @@ class _Task:
         return offsets, lambda *args: submit(fn, args)
 
     def _last_read_is_serial(self) -> bool:
-        """Return whether the calls of the UDF that was read last must not overlap."""
+        """Return whether ``ONE_AT_A_TIME`` names a function of the UDF that was read last."""
         functions, self._first_unnamed = self.functions[self._first_unnamed :], len(self.functions)
         self._names.append(", ".join(functions))
         names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
@@ -236,7 +237,7 @@ class _Task:
         return call
 
     def overlap_calls(self, func: Function) -> Function:
-        """Return ``func``, which maps a partition's rows or batches, changed to overlap calls."""
+        """Wrap ``func``, which maps the rows or batches of a partition, so that calls overlap."""
         if self._adopted and self._is_arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
@@ -264,7 +265,7 @@ class _Task:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
-                    # After a failure do not wait for calls on threads: Spark ends the worker.
+                    # If the task failed or was stopped, do not wait: Spark ends this process.
                     if state == "done" or isinstance(window, LoopCalls):
                         window.join()
                 if metrics is not None:
@@ -318,7 +319,7 @@ class _Task:
         return batches_in_order(calls(), self._max_pending, self._admission)
 
     def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
-        """Return the results of the first rows of ``batch``: a list for each UDF."""
+        """Call the UDFs one by one for the first rows of ``batch``; return a list for each UDF."""
         rows = min(self._rows_to_compare, _rows_of(batch))
         head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
         found: list[Any] = []
@@ -380,7 +381,7 @@ class _Task:
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
-        """Return the step of ``fn``, if ``fn`` only calls it and returns its result unchanged."""
+        """Return the ``Step`` in ``fn``, if ``fn`` only calls the step and returns its result."""
         known = [made(len).__code__.co_code for made in (_forwarding, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
@@ -417,8 +418,9 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # In PySpark 3.5 to 4.1 each UDF has its own function that makes the calls of a batch. The
-        # function that fails on StopIteration wraps it. Read the inner function's variables.
+        # In PySpark 3.5 to 4.1 each UDF has its own function ``evaluate``, which makes the calls of
+        # a batch. ``stock`` is ``evaluate`` in a wrapper, which turns a StopIteration into another
+        # error. Read the closure variables of ``evaluate``.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]
@@ -434,16 +436,14 @@ class _Task:
 
 
 class _BatchTask(_Task):
-    """The UDFs of a task that are called with whole batches; several batches run at once."""
+    """The UDFs of a task that are called with whole batches. Several batches run at once."""
 
     def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         super().__init__(True, fail_on_stopiteration)
         self._concurrency = _int_from_env(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return the result of ``read_single_udf`` unchanged; note whether its calls may
-        overlap.
-        """
+        """Return ``made``, a UDF of Spark, unchanged; note whether its calls may overlap."""
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_is_profiler, parts))
@@ -465,7 +465,7 @@ class _BatchTask(_Task):
 
 
 def _rows_of(batch: Any) -> int:
-    # In PySpark before 4.2 a batch is a list of columns.
+    # Before PySpark 4.2 a batch is a list of columns, which has no ``num_rows``.
     return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
 
 
@@ -480,7 +480,7 @@ def _int_from_env(variable: str, default: int = 0) -> int:
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
-    """Return the closure variables of a function of the stock worker; none for other functions."""
+    """Return names and cells of the closure variables of ``fn``; none if ``fn`` is not Spark's."""
     if getattr(fn, "__globals__", {}).get("__name__") not in STOCK_MODULES:
         return []
     return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -491,7 +491,7 @@ def _cells(functions: Iterable[Any], names: tuple[str, ...]) -> list[CellType]:
 
 
 def _parts(fn: Function) -> Iterator[Function]:
-    """Yield ``fn``, and the functions inside it that the stock worker has combined."""
+    """Yield ``fn``, and all functions that Spark's worker code has wrapped in ``fn``."""
     yield fn
     for _, cell in _named_cells(fn):
         if callable(cell.cell_contents):
@@ -519,7 +519,7 @@ def _is_profiler(part: Any) -> bool:
 
 
 def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as the stock worker would have it, without the frames of this folder."""
+    """Return the traceback without frames of this folder, as Spark's own code would make it."""
     frames = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(DAEMON_FOLDER):

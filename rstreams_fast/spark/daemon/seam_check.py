@@ -1,4 +1,4 @@
-"""Checks that the seam (the replaced functions) fits the content of ``pyspark/worker.py``."""
+"""Checks whether ``pyspark/worker.py`` has the functions that the daemon replaces."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["WORKER", "seam_mismatch", "seam_status"]
 WORKER: Final = "pyspark.worker"
 
 REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
-"""Functions that the seam replaces and calls; ``worker.py`` looks them up in its globals."""
+"""Names of functions that the daemon replaces in the globals of ``pyspark.worker``."""
 
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
-"""Names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
+"""Possible names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
 
 PER_UDF: Final = "evaluate"
-"""The name, before PySpark 4.2, of each UDF's own function that calls it for each row."""
+"""Before PySpark 4.2 each UDF has a function of this name, which calls the UDF for each row."""
 
 
 def seam_mismatch(source: str | None = None) -> str | None:
-    """Return why the seam (the replaced functions) does not fit ``worker.py``; ``None`` if it fits.
+    """Return why the daemon cannot replace functions of ``worker.py``; ``None`` if it can.
 
-    ``source``: the text of ``worker.py``. Default: that of the installed Spark.
+    ``source``: the text of ``worker.py``. Default: the text of the installed Spark's file.
     """
     if source is None:
         found = find_spec(WORKER)
@@ -50,13 +50,11 @@ def seam_mismatch(source: str | None = None) -> str | None:
 
 
 EXPECTED_PARAMETERS: Final = ["eval_type", "runner_conf"]
-"""The third and fourth parameters of ``read_single_udf``."""
+"""The third and fourth parameters that the daemon expects ``read_single_udf`` to have."""
 
 
 def seam_status() -> str:
-    """Return a text for ``rstreams-fast info --spark``: whether the replaced functions fit
-    Spark.
-    """
+    """Return a text for ``rstreams-fast info --spark``: whether the daemon can overlap calls."""
     try:
         mismatch = seam_mismatch()
     except ModuleNotFoundError as missing:

@@ -3,7 +3,7 @@
 A ``Step`` replaces the user's function in that code. If the function returns an awaitable, the step
 raises an exception, which ends the stock code. ``drive`` awaits the awaitable, and calls the stock
 code again; now the step returns the outcome. In a chain of functions each step returns its earlier
-outcome, so no function is called twice. If the stock code does nothing with the result, the step
+outcome, so no function is called twice. If the stock code returns the result unchanged, the step
 returns the awaitable itself, and the stock code runs once.
 """
 
@@ -30,7 +30,7 @@ class _Awaiting(BaseException):
 
 
 class _KnownOutcomes(threading.local):
-    """The known outcomes of the steps in the call that this thread makes again."""
+    """For each thread: the outcomes that the steps of its current call had in earlier runs."""
 
     known: list[Outcome]
     remaining: Iterator[Outcome]
@@ -40,16 +40,16 @@ _outcomes = _KnownOutcomes()
 
 
 class Step:
-    """Replaces one of the user's functions in the calls that ``drive`` makes."""
+    """A wrapper that replaces a function of the user in the calls that ``drive`` makes."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        #: Whether the call returns this function's result unchanged: then the step returns the
-        #: awaitable itself.
+        #: Whether Spark's code returns the function's result unchanged. Then the step returns the
+        #: awaitable itself, and ``drive`` awaits it.
         self.returns_awaitable = False
 
     def __getattr__(self, name: str) -> Any:
-        # Profilers read attributes of the function, such as its code.
+        # Profilers read attributes of the user's function, such as ``__code__``.
         return getattr(self._fn, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ class Step:
 
 
 async def drive(call: UdfCall) -> None:
-    """Make ``call``: run its function again after each ``Step`` that had to wait."""
+    """Make ``call``. Run its function again each time that a ``Step`` had to wait."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return

@@ -22,7 +22,7 @@ __all__ = ["TaskMetrics"]
 class TaskMetrics:
     """Counts a task's calls and rows, and writes the metrics to ``directory``.
 
-    Any thread may make and count calls.
+    Several threads may make and count calls at once.
     """
 
     def __init__(self, directory: str) -> None:
@@ -32,7 +32,7 @@ class TaskMetrics:
         self._rows_taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
-        """Set the functions' names and the bounds: calls at once, and rows or batches held."""
+        """Set the names of the ``functions``, and the bounds on calls and on rows (or batches)."""
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
@@ -40,7 +40,7 @@ class TaskMetrics:
         self._writer.write()
 
     def run(self, call: UdfCall) -> None:
-        """Make ``call`` on this thread, and count it."""
+        """Make ``call`` on the calling thread, and count it."""
         if call.admission.attention and not call.admission.may_start(call):
             call.abandon()
             return
@@ -49,7 +49,7 @@ class TaskMetrics:
         self._count_call_end(begun, call.failure)
 
     async def drive(self, call: UdfCall) -> None:
-        """Make ``call`` on this loop, and count it."""
+        """Make ``call`` on the running event loop, and count it."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return
@@ -75,7 +75,7 @@ class TaskMetrics:
             begin = time.monotonic()
 
     def count_outputs(self, results: Iterable[Any]) -> Iterator[Any]:
-        """Yield ``results``, one for each item taken, and count them."""
+        """Yield ``results``, one for each input row or batch, and count them."""
         counters = self._counters
         for result in results:
             rows = self._rows_taken.popleft()

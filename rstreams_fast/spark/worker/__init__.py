@@ -1,1 +1,1 @@
-"""The code that runs in one partition: it reads ahead, makes calls, converts values and counts."""
+"""Runs a stage in one partition of Spark: reads ahead, makes calls, converts values and counts."""

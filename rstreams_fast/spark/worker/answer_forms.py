@@ -13,7 +13,7 @@ __all__ = ["BatchesForm", "ColumnForm"]
 
 
 class ColumnForm:
-    """Stores results that are values of one declared column, or rows of several columns."""
+    """Converts results to and from Arrow: values of one declared column, or rows of several."""
 
     def __init__(self, columns: Columns) -> None:
         import pyarrow as pa
@@ -40,7 +40,7 @@ class ColumnForm:
 
 
 class BatchesForm:
-    """Stores results that are lists of record batches of one schema."""
+    """Converts results that are lists of record batches of one schema to and from Arrow."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -63,7 +63,7 @@ class BatchesForm:
         return pa.array(streams, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the record batches of one call. ``scalar`` has the call's Arrow IPC stream."""
+        """Return the record batches of one call. ``scalar`` has them as an Arrow IPC stream."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(scalar.as_buffer()) as reader:

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "can_emit_before_end", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""How many output batches a call may produce while an earlier call emits its batches."""
+"""The most output batches of one call that wait for the main thread; then the call waits."""
 
 
 def run_batches(
     options: CallOptions, schema: pa.Schema, partition: Partition, first: list[Any]
 ) -> Iterator[Any]:
-    """Return the batches that the function makes, in input order.
+    """Return an iterator over the output batches of a partition, in the order of the input.
 
     ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
@@ -79,7 +79,7 @@ def run_batches(
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Return the key of a call: from the policy's ``key`` if it is set, else a digest."""
+    """Return the key of a call: ``policy.key(batch)`` if it is set, else a digest of the batch."""
     if (key := options.policy.key) is not None:
         return checked_key((key(batch),), options.label)
     return (KeyDigest(options.label, "")((batch,)),)
@@ -88,8 +88,8 @@ def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
 def can_emit_before_end(options: CallOptions) -> bool:
     """Return whether a call's rows may be emitted before the call has ended.
 
-    ``False`` for an async function, and if ``on_failure``, the policy (retries, a limit, a circuit,
-    a budget, a cache, a journal) or a bound in seconds needs the whole result.
+    ``False`` if a feature needs the whole result: an async function, ``on_failure``, a bound in
+    seconds, or a part of the policy (retries, a limit, a circuit, a budget, a cache, a journal).
     """
     policy = options.policy
     features = (policy.retry, policy.limit, policy.circuit, policy.budget, options.bounds.seconds)
@@ -100,8 +100,8 @@ def can_emit_before_end(options: CallOptions) -> bool:
 def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
     """Return a function that calls the user's function and turns an iterable result into a list.
 
-    So an error of the iteration fails the call, too. With a cache or a journal, the elements of
-    the list are record batches of the ``schema``.
+    So the call fails, too, if the iteration raises an error. With a cache or a journal, the
+    elements of the list are record batches of the ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -122,12 +122,12 @@ def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., 
 
 
 def _as_list(result: Any) -> Any:
-    # A structured array of numpy is one result. It is iterable, but has a dtype.
+    # A structured array of numpy is iterable, but it is one frame. Its ``dtype`` shows this.
     return list(result) if _is_frame_iterable(result) and not hasattr(result, "dtype") else result
 
 
 def _is_frame_iterable(result: Any) -> bool:
-    """Whether ``result`` is an iterable of frames. One frame is iterable, too, but has columns."""
+    """Whether ``result`` is an iterable of frames, and not a frame, which has ``columns``."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -136,7 +136,7 @@ def _is_frame_iterable(result: Any) -> bool:
 
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
-    """Yield the batches of a call's result, in the declared schema; skip empty batches."""
+    """Yield the result of a call as non-empty record batches of the declared ``schema``."""
     batches: Iterable[Any] | None = batches_of(result, schema, label)
     if batches is None:
         if not _is_frame_iterable(result):
@@ -161,13 +161,13 @@ def _name_of(first_row: int, rows: int) -> str:
     return f"the batch of rows {first_row} to {first_row + rows - 1} of the partition"
 
 
-# -- a sync function: threads ----------------------------------------------------------------------
+# -- calls of a sync function, on threads ----------------------------------------------------------
 
 
 class _Job:
-    """A call with one batch, and the ring for the outputs of the call.
+    """A call with one input batch, and the ring for the output batches of the call.
 
-    The main thread reads the rings of all calls in the order of their batches.
+    The main thread reads the rings of all calls in the order of their input batches.
     """
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
@@ -184,8 +184,9 @@ class _Job:
 class _BatchesOnThreads:
     """Calls a sync function on threads, which take batches one after the other, in input order.
 
-    The only work item of the ``CallThreads`` is the right to take a batch. A thread that has taken
-    a batch passes the right on to the next thread, and then makes the call.
+    Only one thread at a time may take a batch. This right is the only work item of the
+    ``CallThreads``. After a thread has taken a batch, it passes the right on to another thread, and
+    then makes the call.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class _BatchesOnThreads:
         self._names_call_id = names_call_id(options.fn)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Yield the outputs of the stage, on the main thread.
+        """Yield the output batches of the stage. The main thread runs this generator.
 
         ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
         """
@@ -237,13 +238,13 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # The exit of ``running`` also closes the threads, unless an exception prevents it.
+                # The exit of ``running`` closes the threads, too, but an exception may prevent it.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
     def _get(self, ring: SpscRing) -> Any:
-        """Return the next element of ``ring``; ``None`` at its end."""
+        """Wait for the next element of ``ring`` and return it; ``None`` at the end of the ring."""
         wait = None if not self._writer.is_enabled else REPORT_SECONDS
         begin = time.monotonic()
         try:
@@ -278,7 +279,7 @@ class _BatchesOnThreads:
             job.out.close()
 
     def _fail(self, failure: BaseException) -> None:
-        """Make the main thread raise ``failure``, whatever it waits for. Thread-safe."""
+        """Close all rings, so that the main thread wakes and raises ``failure``. Thread-safe."""
         self._failure = self._failure or failure
         self._close()
 
@@ -286,8 +287,9 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, queue its job for the main thread, let another thread take the next
-        batch, and make the call.
+        """Take a batch, let another thread take the next batch, and make the call.
+
+        The call's job is queued first: the main thread reads outputs in the order of the batches.
         """
         try:
             try:
@@ -312,7 +314,7 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the ring was closed because the stage ends
         except BaseException as raised:
-            # This may be a MemoryError. Without ``_fail`` the main thread would wait for ever.
+            # Pass any error, such as a MemoryError, to the main thread, which waits for this call.
             self._fail(raised)
 
     def _run_job(self, job: _Job) -> None:
@@ -325,8 +327,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # If a generator raises StopIteration, Python replaces it by an error that does not
-            # name ``fn``.
+            # Name the user's function in the error. If the generator ``outputs`` raised the
+            # StopIteration, Python would replace it by an error without this name.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -342,24 +344,24 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _trace(self) -> AbstractContextManager[object]:
-        """Return a context manager for the next call. The tracer traces some of the calls."""
+        """Return a context manager for the next call. It makes trace spans for some calls."""
         tracer = self._writer.spans
         if tracer is not None:
-            with self._lock:  # several threads make calls
+            with self._lock:  # several threads change ``calls_to_skip``
                 tracer.calls_to_skip -= 1
                 if tracer.calls_to_skip < 0:
                     return tracer.begin()
         return nullcontext()
 
     def _make_call(self, job: _Job) -> None:
-        """Make the call. Repeat a call that raises ``RetryAfter`` before its first row."""
+        """Make the call. If it raises ``RetryAfter`` before its first output, repeat the call."""
         options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
         if self._names_call_id:
             set_run_digest(KeyDigest(options.label, ""))
             set_key((batch,))
         while True:
-            with self._lock:  # several threads write these counters
+            with self._lock:  # several threads change the counters
                 counters.attempts += 1
             begun = time.monotonic()
             try:
@@ -388,7 +390,7 @@ class _BatchesOnThreads:
                 raise RingClosed
 
 
-# -- an async function: a loop ---------------------------------------------------------------------
+# -- all other calls: through a ``CallStage``, on an event loop ------------------------------------
 
 
 class _Item:
@@ -401,11 +403,11 @@ class _Item:
 
 
 class _BatchCalls:
-    """Supplies the calls of a stage with batches, and emits the rows that the calls return."""
+    """Supplies the calls of a ``CallStage`` with input batches, and emits their output batches."""
 
     room = 1
     can_flush = False
-    """Always ``False``: ``take`` emits each result at once."""
+    """Always ``False``: ``take`` emits each result at once, so ``flush`` finds no result."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()

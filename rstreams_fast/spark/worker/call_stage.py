@@ -41,19 +41,19 @@ from rstreams_fast.spark.worker.using import CallsEnded, Client
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
-"""How long a result may wait for more results, to be in the same output batch."""
+"""The most seconds that a result waits for more results that fill its output batch."""
 
 REPORT_SECONDS: Final = 0.2
-"""How often the metrics are updated."""
+"""Seconds between two updates of the metrics."""
 
 HANG_UP_SECONDS: Final = 0.02
-"""How often the stage checks whether Spark still wants rows."""
+"""Seconds between two checks whether Spark still wants rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """Seconds for which a stopped stage waits for cancelled calls and for the client."""
 
 LAST_SECONDS: Final = 0.1
-"""Remaining tasks get at least this many seconds to end, even after ``STOP_SECONDS``."""
+"""The least seconds that the loop's last tasks get to end, even if ``STOP_SECONDS`` are over."""
 
 
 class CallStage:
@@ -78,8 +78,8 @@ class CallStage:
     ) -> None:
         """``surroundings``: the steps around each call, such as a look-up in the cache. The steps
         of the client and the journal are added later, because the loop opens these two.
-        ``watched``: the user's function, if ``options.fn`` wraps it. ``window``: arguments of
-        ``CallWindow``.
+        ``watched``: the user's function, if ``options.fn`` is a wrapper of it. ``window``:
+        arguments of ``CallWindow``.
         """
         self._surroundings = surroundings
         self._journal = journal
@@ -96,13 +96,13 @@ class CallStage:
         )
         self._client = Client(options.using)
         self._context: Context | None = None
-        """The context of callbacks that make calls: it has the variables that ``using`` set."""
+        """The ``contextvars`` context of the calls. It has variables that the client has set."""
         self._calls_ended = CallsEnded(self._on_host_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """Set when user code cancels the host task: ``opened`` (during the opening) or ``used``."""
+        """Whether the client was ``opened`` or ``used`` when user code cancelled the host task."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -111,7 +111,7 @@ class CallStage:
         """The exception that the main thread has to raise."""
         self._finishing = False
         self._complete = False
-        """Whether all rows were passed to the main thread."""
+        """Whether all output rows were passed to the main thread."""
         self._stopping = False
         self._stopped_at = 0.0
         self._hung_up = False
@@ -124,13 +124,14 @@ class CallStage:
         self._read_ahead.on_batch = self._wake
         partition.threads.on_failure = self._set_failure
 
-    # -- the main thread's side --------------------------------------------------------------------
+    # -- methods of the main thread ----------------------------------------------------------------
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         with self._partition.running(first, self.stop):
-            # pa.array imports pandas, which takes half a second. No call's time-out runs yet.
+            # The first pa.array imports pandas, which takes half a second. Import pandas before the
+            # calls start: during the import their time-outs might expire.
             pa.array(())
             most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
@@ -144,7 +145,8 @@ class CallStage:
                     if time.monotonic() < late_at:
                         self._watch.check()
                         continue
-                    # The loop's timer for ``Bounds(seconds)`` did not fire: a call blocks the loop.
+                    # The loop's timer for ``Bounds(seconds)`` is late, because a call blocks the
+                    # loop. So the main thread ends the stage.
                     self._set_failure(self._timeout_error())
                     break
                 self._counters.emit(output.rows)
@@ -166,10 +168,10 @@ class CallStage:
         self._call_soon(self._advance)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # if the loop is closed, there is nothing to do
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to do
             self._loop.call_soon_threadsafe(what, context=self._context)
 
-    # -- the loop's life ---------------------------------------------------------------------------
+    # -- the start and the end of the loop ---------------------------------------------------------
 
     def _run(self) -> None:
         """Run the loop until the stage has ended. The loop's thread calls this."""
@@ -197,9 +199,9 @@ class CallStage:
                 self._out.close()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail the stage if one of its own callbacks failed. Otherwise the stage would never end.
+        """Fail the stage if a callback of its own has failed: else the stage would never end.
 
-        Errors of other callbacks are left to asyncio, which reports them.
+        If a user's callback has failed, let asyncio report the error, as on any event loop.
         """
         raised = context.get("exception")
         if "handle" in context and raised is not None and raised_by_stage(raised):
@@ -215,9 +217,10 @@ class CallStage:
             try:
                 self._loop.run_forever()
             except BaseException as raised:
-                # A callback raised SystemExit, for example. Run the loop again, to stop the stage.
+                # A callback raised SystemExit, for example, which ends run_forever. Run the loop
+                # again, so that the stage can stop.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # Callbacks may raise again and again: raise the exception here, in the end.
+                # If callbacks go on raising exceptions for STAGE_CLOSE_SECONDS, raise the last one.
                 if time.monotonic() > latest:
                     raise
                 # Delay _fail by one iteration of the loop. If a call raised the exception, _advance
@@ -238,7 +241,7 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and the client, wait until all calls have ended, and close both.
 
-        The journal stores results of calls for a later run. ``Client`` says why one task does this.
+        The journal stores results of calls for a later run. One task must do both: see ``Client``.
         """
         failure: BaseException | None = None
         try:
@@ -251,7 +254,8 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls from a callback: ``CallWindow`` starts no calls in a task.
+                    # Start the calls in a callback of the loop: ``CallWindow`` must not be used in
+                    # a task.
                     self._loop.call_soon(self._advance, context=self._context)
                     await self._calls_ended
             except asyncio.CancelledError:
@@ -288,7 +292,7 @@ class CallStage:
     def _on_host_cancelled(self) -> None:
         """Stop the calls, because the client has cancelled the host task.
 
-        A task group of the client does so if a child fails. A time-out does so if it expires.
+        A client's task group does this if a child task fails; a client's time-out, if it expires.
         """
         if not self._stopping:
             self._host_cancelled_when = "used"
@@ -332,7 +336,7 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            # Replace a GeneratorExit: it would tell Spark that the generator was closed.
+            # Never raise a GeneratorExit: it would mean that Spark itself has closed the generator.
             if isinstance(failure, GeneratorExit):
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
@@ -351,7 +355,8 @@ class CallStage:
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            # Some calls block their thread until the client is closed. So close the client early.
+            # A call on a thread may block until the client is closed. So close the client before
+            # the time is over.
             if self._engine.uses_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
@@ -377,11 +382,11 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # closes the client even if calls have ignored their cancellation
+        self._finish()  # close the client even if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
-    # -- moving results out and items in -----------------------------------------------------------
+    # -- moving items into calls, and results to the output ----------------------------------------
 
     def _advance(self) -> None:
         engine, pump = self._engine, self._pump
@@ -392,7 +397,7 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # If a call raised the exception as soon as it was started, name its item in the error.
+            # If a call raised this exception in its first step, name the call's item in the error.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
@@ -425,9 +430,9 @@ class CallStage:
         return with_note(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _end_or_flush(self, pump: CallPump) -> None:
-        """Emit the results of an incomplete output batch. End the stage after the last row.
+        """Emit an incomplete output batch if no call is running. End the stage after the last row.
 
-        If calls are still running, the results are emitted after ``FLUSH_SECONDS``.
+        If calls are running, a timer emits the incomplete output batch after ``FLUSH_SECONDS``.
         """
         out = self._out
         if pump.is_idle:

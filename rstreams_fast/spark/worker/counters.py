@@ -24,20 +24,20 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""This process's file has at most so many runs. When one more ends, ``fold`` sums them."""
+"""The most ended runs in the file of this process. When one more ends, ``fold`` adds them up."""
 
 ENDED_FILES: Final = 16
-"""If this host has this many files of ended runs, a process's first run calls ``fold`` at its end.
+"""If a host has this many files of ended runs, ``fold`` adds them up after a process's first run.
 
 There may be many files, because each task may have its own process."""
 
 WRITE_SECONDS: Final = 0.2
-"""The least time between two writes of a metrics file."""
+"""The least seconds between two writes of a metrics file."""
 
 
 def task_context() -> Any:
     """Return Spark's ``TaskContext``; ``None`` outside a Spark task."""
-    # Tasks run in Spark's workers only, and a worker has imported pyspark already.
+    # Do not import pyspark: a Spark worker has imported it, and no other process runs tasks.
     module = sys.modules.get("pyspark.taskcontext")
     return None if module is None else module.TaskContext.get()
 
@@ -52,7 +52,7 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """The call counts of functions with a policy that UDFs call; always empty in a stage."""
+        """Counts of the functions with a policy that UDFs call. In a stage the list is empty."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -76,11 +76,11 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Make ``count_failure`` ignore ``error``, because a cache raises it again."""
+        """Make the next ``count_failure`` ignore ``error``, which a cache raises again."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
-        """Count a call that finally failed. Ignore an ``error`` that a cache raises again."""
+        """Count a call that failed after all retries. Ignore an error that a cache raises again."""
         repeated, self._repeated = self._repeated, None
         if error is not repeated:
             super().count_failure(error)
@@ -140,7 +140,8 @@ class MetricsWriter:
                 self.spans.write(self._file, last=last)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
-            # FileNotFoundError is no failure here: cleanup() may have removed the folder.
+            # After a first write, a FileNotFoundError is no failure: ``cleanup`` may have removed
+            # the folder.
             if not gone:
                 _warn_once(self._file.parent, refused)
         else:
@@ -149,7 +150,7 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only this process writes to its file, and it appends each line by one ``write``, so lines
+        Only this process writes to its file, and it appends each line by one ``write``. So lines
         are not mixed up. If the file gets long, the function ``fold`` adds the counts up.
         """
         if self._file is None:
@@ -159,7 +160,7 @@ class MetricsWriter:
         with contextlib.suppress(OSError), _ended_lock:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # this is the first run that ends in this process
+            if lines < 0:  # no earlier run of this process has ended
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
             # The file name contains a digest that differs for each process, because two containers
@@ -174,7 +175,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                # Later runs use a new file, because ``fold`` removes the old one.
+                # Later runs use a new file, because ``fold`` removes the old file.
                 _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 
@@ -184,7 +185,7 @@ class MetricsWriter:
 
 _ended_lock: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""For each folder: how many lines this process's current file has, and the file's number."""
+"""For each folder: how many runs are in this process's current file, and the file's number."""
 
 
 def _warn_once(folder: Path, refused: OSError) -> None:

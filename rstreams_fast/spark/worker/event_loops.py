@@ -15,7 +15,7 @@ _WORKER: Final = f"{__package__}."
 def new_loop(
     factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> asyncio.AbstractEventLoop:
-    """Return a new loop from ``factory``, if given, or from uvloop, if installed, or from asyncio.
+    """Return a new loop of ``factory``; without a factory, of uvloop if installed, else of asyncio.
 
     A waiting call costs about half as much on uvloop as on asyncio's own loop.
     """
@@ -61,5 +61,6 @@ def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) ->
     wait_for(left)
     wait_for({loop.create_task(loop.shutdown_asyncgens())})
     for task in asyncio.all_tasks(loop):
-        # The task ignored its cancellation, and never runs again. Keep asyncio from warning.
+        # The task ignored its cancellation, and never runs again. Keep asyncio from logging that
+        # the task was destroyed while it was pending.
         task._log_destroy_pending = False  # type: ignore[attr-defined]

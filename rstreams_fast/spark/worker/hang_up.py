@@ -15,7 +15,7 @@ from typing import Final
 __all__ = ["hang_up_check"]
 
 DESCRIPTORS: Final = 3
-"""A forked worker has at least this many descriptors of Spark's socket: two are copies."""
+"""A forked worker has at least this many file descriptors of Spark's socket: two are copies."""
 
 
 def hang_up_check() -> Callable[[], bool] | None:
@@ -26,9 +26,9 @@ def hang_up_check() -> Callable[[], bool] | None:
     if not hasattr(select, "POLLRDHUP"):
         return None
     found = defaultdict[str, list[int]](list)
-    with suppress(OSError):  # a container without /proc
+    with suppress(OSError):  # a container may have no /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # iterdir also lists its own descriptor for the folder, which may be closed already.
+            # iterdir lists its own descriptor of /proc/self/fd, too, which may be closed already.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PythonColumn:
-    """A key column of Python objects, with the methods of Arrow arrays that key columns need."""
+    """A key column of Python objects. It has those methods of an Arrow array that stages use."""
 
     def __init__(self, values: list[Any], kind: str = "") -> None:
         """``kind`` is the name of the keys' type, such as ``timestamp``."""
@@ -82,7 +82,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list that can be hashed. Its hash is always that of its initial elements."""
+    """A list with a hash. The hash depends on the initial elements only, so it never changes."""
 
     __slots__ = ("hash",)
 
@@ -98,7 +98,7 @@ class _KeyList(list[Any]):
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict that can be hashed. Its hash is always that of its initial items."""
+    """A dict with a hash. The hash depends on the initial items only, so it never changes."""
 
     __slots__ = ("hash",)
 
@@ -114,7 +114,7 @@ class _KeyDict(dict[Any, Any]):
 
 
 def hashable_keys(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
-    """Return keys of ``array`` as hashable values, which are equal if Spark's keys are equal.
+    """Return ``keys``, the values of ``array``, made hashable; equal if Spark's keys are equal.
 
     Structs, lists and maps become dicts and lists that have a hash. Every NaN becomes the same
     object. If clocks are put back, a local time occurs twice: the two datetimes are made unequal.
@@ -196,23 +196,21 @@ def _names_in(kind: Any) -> tuple[str, ...] | None:
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
             return tuple(found)
-    attributes = getattr(kind, "__attrs_attrs__", None)  # of attrs
+    attributes = getattr(kind, "__attrs_attrs__", None)  # classes of the library attrs
     return None if attributes is None else tuple(each.name for each in attributes)
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a data class, or of a model of msgspec, pydantic or attrs; ``None`` for
-    other values.
-    """
+    """Return the fields of a data class or a model (msgspec, pydantic, attrs); else ``None``."""
     kind: Any = type(value)
     names = _names_in(kind)
     return None if names is None else {name: getattr(value, name) for name in names}
 
 
 def loaded_pandas() -> Any:
-    """Return pandas if its import is complete. Otherwise ``None``: no pandas value exists yet."""
+    """Return pandas, or ``None`` if its import is not complete: no value of pandas exists then."""
     pandas = sys.modules.get("pandas")
-    # Without DataFrame, which pandas defines last, the import is not complete.
+    # pandas defines ``DataFrame`` last: without this attribute, its import is not complete.
     return pandas if hasattr(pandas, "DataFrame") else None
 
 
@@ -224,7 +222,7 @@ def to_plain(value: Any) -> Any:
     # ``__UDT__`` marks a value of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
         return to_plain(udt.serialize(value))
-    # If numpy or pandas is not imported, ``value`` cannot be of its types.
+    # Do not import numpy and pandas: if they are not imported yet, ``value`` is not of their types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
@@ -250,7 +248,7 @@ def to_plain(value: Any) -> Any:
         return {to_plain(key): to_plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
         return to_plain(fields)
-    elif type(value).__name__ == "VariantVal":  # since Spark 4.0
+    elif type(value).__name__ == "VariantVal":  # Spark's class for variants, since 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 
@@ -259,7 +257,8 @@ def _to_list(array: pa.Array) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        # Making a datetime with a zone takes microseconds. Timestamps repeat: make each only once.
+        # Making a datetime with a zone takes microseconds. Many timestamps in a column are equal:
+        # make one datetime for all of them.
         encoded = array.dictionary_encode()
         values = python_values(encoded.dictionary)
         if encoded.null_count:

@@ -1,4 +1,4 @@
-"""Warns of an ``async def`` that blocks its loop, so that no other call can go on."""
+"""Warns if an ``async def`` function blocks its event loop, so that no other call can go on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["LoopWatch"]
 
 LOOP_CHECK_SECONDS: Final = 0.05
-"""Seconds between two checks. The main thread checks only while it waits for a result."""
+"""Seconds between two checks whether the loop is blocked, while the main thread waits for it."""
 
 BLOCKED_CHECKS: Final = 2
 """A function blocks the loop if this many checks in a row find the loop inside the function."""
 
 MOST_PLACES: Final = 16
-"""Blocked seconds are counted for at most this many lines of code."""
+"""The counters tell for at most this many lines of code how long each has blocked the loop."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()
@@ -79,7 +79,7 @@ class LoopWatch:
         if self._answered:
             self._answered = False
             self._checks_in_function = 0
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no function blocks it
                 self._loop.call_soon_threadsafe(self._answer)
             return
         frame = self._frame_of_function()

@@ -1,4 +1,4 @@
-"""Keeps the object that a ``PerWorker`` opens once per worker; closes it when the worker ends."""
+"""Opens a ``PerWorker``'s manager once per worker process; closes it when the process ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _stack: Final = ExitStack()
 class _OpenManager:
     """Stands for a context manager that is already open. Partitions enter and leave this object.
 
-    ``__enter__`` of this object sets the context variables that the opening of the manager set.
+    ``__enter__`` of this object sets the context variables that ``__enter__`` of the manager set.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
@@ -91,8 +91,8 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers by os._exit, which runs no atexit functions. So this
-        # function replaces os._exit.
+        # Spark's daemon ends its workers by os._exit, which runs no atexit functions. So replace
+        # os._exit by a function that first closes the managers.
         exit_process = os._exit
 
         def close_and_exit(status: int) -> NoReturn:

@@ -52,8 +52,8 @@ class RowFailures:
     ) -> Callable[..., Awaitable[Any]]:
         """Return a wrapper of ``fn`` that gives a failed call a result, as ``on_failure`` says.
 
-        A call fails if ``fn`` raises an exception, or ``convert`` does for the result. If more
-        calls have failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
+        A call has failed if ``fn`` or ``convert(result)`` raises an exception. If more calls have
+        failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 
@@ -73,8 +73,9 @@ class RowFailures:
         return call
 
     def refuse(self, result: Any, error: Exception) -> Any:
-        """Return the replacement for a result that does not fit its declared type."""
-        # The call was counted as a success before its result was converted. Undo that.
+        """Count a result that does not fit its declared type as a failure; return a replacement."""
+        # The call was counted as a success before its result was converted. Count it again, as a
+        # failure.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -133,14 +134,14 @@ class OutcomeForm:
             "seconds": result.seconds,
         }
         if self._units:
-            # Rows that share a call share this dict. The first row takes the amounts out of it, so
-            # that the sum over all rows is what the calls have spent.
+            # Rows that share a call share the dict ``usage``. The first row takes the amounts from
+            # the dict, so that the sum over all rows is the amount that the calls have spent.
             usage = result.usage or {}
             struct[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
         return struct
 
     def with_values(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return a column of structs of value and outcome; null for a row without a call."""
+        """Return a column of structs of a value and its outcome; null for a row without a call."""
         import pyarrow as pa
 
         outcomes = self.array(results)

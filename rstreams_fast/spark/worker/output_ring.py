@@ -1,4 +1,4 @@
-"""Makes output batches from results, and passes them to the main thread."""
+"""Passes the output batches of a stage from its loop to the main thread, through a ring."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class OutputSink(ResultSink, Protocol):
         """Whether ``flush`` would append to ``outputs``."""
 
     def flush(self) -> None:
-        """Append the results of an incomplete output batch to ``outputs``."""
+        """Append a batch of the results that wait for more results, even if they are few."""
 
     def check_end(self) -> None:
-        """Raise an error if output rows are missing at the end, so that no loss is silent."""
+        """At the end of the stage, raise an error if an input row has no output row."""
 
 
 class OutputRing:
     """Puts a sink's output batches into a ring. While the ring is full, ``take`` returns 0."""
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
-        """``on_room``: called by the main thread after a ``get``, if the loop waits for room."""
+        """``get`` calls ``on_room``, on the main thread, if the loop waits for room in the ring."""
         self._sink = sink
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)
@@ -86,12 +86,12 @@ class OutputRing:
             self._move_outputs()
 
     def _move_outputs(self) -> bool:
-        """Move outputs to the ring; ``False`` when the ring is full."""
+        """Move the sink's outputs to the ring; return ``False`` if the ring has no room for all."""
         outputs = self._sink.outputs
         while outputs:
             if not self._ring.offer(outputs[0]):
                 self._waits_for_room = True
-                # Try again: the main thread may have made room meanwhile.
+                # Try again: the main thread may have made room before ``_waits_for_room`` was set.
                 if not self._ring.offer(outputs[0]):
                     return False
                 self._waits_for_room = False

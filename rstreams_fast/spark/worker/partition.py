@@ -17,7 +17,7 @@ __all__ = ["Output", "Partition", "StageSource", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""How long threads of the user's clients may go on after the last result was emitted."""
+"""The most seconds that a partition waits, after its last result, for threads that still run."""
 
 
 class Output(NamedTuple):
@@ -40,7 +40,7 @@ class StageSource(ItemSource, Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether there will be no more items."""
+        """Whether the source has no more items, and will have none later."""
 
     def name_of(self, item: Any) -> str:
         """Return a description of the item, for the error message if its call fails."""
@@ -51,7 +51,7 @@ _INTERVAL_MONTHS: Final = 21
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
-    """Return a partition's first input; ``None`` if it is empty. Errors begin with ``what``."""
+    """Return a partition's first input; ``None`` if it has none. Error messages name ``what``."""
     import pyarrow as pa
 
     try:
@@ -67,7 +67,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
 
 
 class Partition:
-    """One run of a stage over a partition. The main thread makes it, in the stage's generator."""
+    """The parts of one run of a stage over a partition. The main thread creates this object."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class Partition:
         self.threads = ThreadGroup()
 
     def running(self, first: list[Any], stop: Callable[[], object]) -> RunningPartition:
-        """Return a context manager that reads ahead.
+        """Return a context manager that reads the partition's batches ahead.
 
         At its exit it ends the reading, calls ``stop`` and waits for the threads. ``first`` is a
-        list with the first batch, which was already pulled. The reading thread pops the batch to
-        free its memory early.
+        list with the first batch, which the caller has read. The reading thread pops the batch, so
+        that the list does not keep the batch in memory.
         """
         return RunningPartition(self, first, stop)
 
@@ -143,9 +143,9 @@ class RunningPartition:
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
     """Raise an error if threads are still running, so that Spark ends this worker process.
 
-    These threads must not run during the worker's next task. Spark ends the worker by itself if the
-    task has failed, or has not read all of its input. So nothing is raised after a failure, or if
-    only the read-ahead thread is running: then the task has not read all of its input.
+    These threads must not run during the worker's next task. If the task has failed, or has not
+    read all of its input, Spark ends the worker without this error. So nothing is raised after a
+    failure, or if only the read-ahead thread runs: then the task has not read all of its input.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

@@ -42,9 +42,9 @@ class ByteBudget:
     """Bounds the bytes of the batches that a stage holds.
 
     One thread takes bytes, any thread releases them. The size of a batch is known only after the
-    batch was read. So the reading thread first waits until there is room for a batch of the size of
-    the previous one, or until no batch is held. If the batch that it then reads is larger than the
-    free bytes, the batch takes all of them.
+    batch was read. So the reading thread first waits until there is room for a batch as large as
+    the previous batch, or until no batch is held. If the batch that it then reads is larger than
+    the free bytes, the batch takes all free bytes.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -102,8 +102,8 @@ class LeasedBatch(NamedTuple):
 class ReadAhead:
     """Reads Spark's iterator on its own thread into a ring, as far as the byte budget allows.
 
-    At the end the ring is closed, and ``error`` is the exception of upstream, if any. After
-    ``cancel`` exceptions of upstream are ignored.
+    At the end the ring is closed, and ``error`` is the exception of Spark's iterator, if any. After
+    ``cancel``, exceptions of Spark's iterator are ignored.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class ReadAhead:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
         """Holds a ``LeasedBatch`` per batch: the reading thread puts it in, the stage takes it."""
         self.on_batch: Callable[[], object] = lambda: None
-        """Called when a batch or the end has come, if the last ``poll`` found nothing."""
+        """Called after a new batch, and at the end, if the last ``poll`` returned ``None``."""
         self.error: BaseException | None = None
         self.ended = False
-        """``poll`` will return ``None`` from now on."""
+        """Whether ``poll`` has reached the end, and will always return ``None``."""
         self.patience: float | None = None
         """Seconds to wait for room before a batch may exceed the budget; ``None``: for ever."""
         self._upstream = upstream
@@ -125,7 +125,7 @@ class ReadAhead:
         self._last_poll_was_empty = False
 
     def run(self, first: Any) -> None:
-        """Read batches until the end or a cancel. ``first`` is a batch that was read before."""
+        """Read batches until the end or a cancel. ``first`` is a batch that the caller has read."""
         upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:
@@ -138,7 +138,7 @@ class ReadAhead:
                     break
                 first = next(upstream, None)
         except RingClosed:
-            pass  # cancelled
+            pass  # ``cancel`` or ``fail`` has closed the ring
         except BaseException as raised:
             if not self._cancelled:
                 self.error = raised
@@ -148,7 +148,7 @@ class ReadAhead:
             self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """End the reading, as if upstream had raised ``error``. Thread-safe."""
+        """End the reading, as if Spark's iterator had raised ``error``. Thread-safe."""
         self.error = self.error or error
         self.ring.close()
         self._notify()
@@ -159,7 +159,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` failed: ``run`` calls it again at its end.
+                # ``on_batch`` has failed. Set this flag, so that ``run`` calls it again at its end.
                 self._last_poll_was_empty = True
                 raise
 
@@ -175,7 +175,8 @@ class ReadAhead:
         if found is None:
             self._last_poll_was_empty = True
             closed = self.ring.closed
-            # Poll again: a batch may have come before ``_last_poll_was_empty`` was set.
+            # Poll again: a batch may have come before ``_last_poll_was_empty`` was set. Then
+            # ``on_batch`` was not called for the batch.
             found = self.ring.poll()
             if found is not None or closed:
                 self._last_poll_was_empty = False

@@ -41,24 +41,24 @@ RESULTS_SHARE: Final = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """How keys are found in an input, and where the results go.
+    """Which columns of an input are the keys, and where the results are put.
 
-    With ``on`` the inputs are record batches: the columns named in ``on`` are the keys (all
-    columns, if it is empty), and the results are appended as columns. If ``on`` is ``None``, each
-    input is a key array, or a tuple of key arrays, and each output is an array.
+    If ``on`` is a tuple, each input is a record batch. The columns named in ``on`` are the keys; if
+    ``on`` is empty, all columns are. The results are appended as columns. If ``on`` is ``None``,
+    each input is a key array, or a tuple of key arrays, and each output is an array.
     """
 
     on: tuple[str, ...] | None
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     argument: str = "output"
-    """The user's argument that declares ``names``."""
+    """The name of the user's argument that declares ``names``, for error messages."""
     outcome: Literal["", "within", "beside"] = ""
-    """Outcomes go into structs with the values (``within``) or into a last column (``beside``)."""
+    """``within``: outcomes are in structs with the values. ``beside``: they are a last column."""
     lenient: bool = False
-    """Whether results may lack declared fields, and have undeclared ones."""
+    """Whether results may lack declared fields, and may have undeclared fields."""
     zone: str | None = None
-    """The session's zone, for times in texts that name no zone; ``None`` unless ``lenient``."""
+    """The session's time zone, for texts of times without a zone; ``None`` unless ``lenient``."""
 
     @property
     def columns(self) -> Columns:
@@ -130,7 +130,7 @@ class _Batch:
 
 
 class _Chunk:
-    """The rows ``start`` to ``start + rows`` of a batch. These rows are converted together.
+    """A part of a batch: ``rows`` rows from row ``start`` on, which are converted together.
 
     ``keys`` are the keys of the chunk's calls. ``valid`` tells which rows have a call; if it is
     ``None``, all rows have a call.
@@ -150,8 +150,8 @@ class _Chunk:
         """How many results the chunk still lacks."""
         self.first = 0
         """The number that the ``CallWindow`` gives to the chunk's first key."""
-        # Only ``OrderedSink`` uses ``results``, which are not emitted yet, and ``rows_out``, the
-        # number of emitted rows.
+        # Only ``OrderedSink`` uses these two fields: ``results`` that are not emitted yet, and
+        # ``rows_out``, the number of emitted rows.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -172,7 +172,7 @@ class KeySource:
         self._compares_keys = options.compares_keys
         self._layout = layout
         self._spread = spread
-        self._batch: _Batch | None = None  # the batch whose keys are being converted
+        self._batch: _Batch | None = None  # the batch whose rows are being converted to keys
         self._next_row = 0
 
     @property
@@ -183,7 +183,7 @@ class KeySource:
         return self._layout.key_text(item)
 
     def next(self, rows: int) -> _Chunk | None:
-        """Return the next chunk, of at most ``rows`` rows; ``None`` if no batch is there."""
+        """Return the next chunk, of at most ``rows`` rows; ``None`` if no batch is ready."""
         import pyarrow.compute as pc
 
         batch = self._next_batch()
@@ -212,7 +212,7 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # The input has only key columns, and all of them are converted: drop the input.
+                # This input has only key columns, and all its rows are converted to keys: drop it.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -250,7 +250,7 @@ class ResultColumns:
         self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.pending_rows = 0  # rows that are converted, but not yet in the outputs
+        self.pending_rows = 0  # rows that were converted to keys, and are in no output yet
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
@@ -299,7 +299,7 @@ class ResultColumns:
         return result
 
     def _adapt_bounds(self, bytes_per_row: float) -> None:
-        """Set the bound on pending calls so that their results fit in the byte budget."""
+        """Bound the pending calls and the rows of a chunk: results must fit in the byte budget."""
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
@@ -311,8 +311,8 @@ class ResultColumns:
         self.pending_rows -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # When the main thread has yielded this last output of the batch, the batch's bytes
-            # are released.
+            # This is the last output of the input batch. When the main thread has yielded the
+            # output, it releases the bytes of the input batch.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
@@ -351,7 +351,7 @@ class _RowSink(ABC):
 
 
 class OrderedSink(_RowSink):
-    """Emits results in the order of the rows."""
+    """Emits rows with their results, in the order of the input."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         super().__init__(columns, most_rows)
@@ -435,7 +435,7 @@ class _Completed:
 
 
 class UnorderedSink(_RowSink):
-    """Emits results as their calls finish."""
+    """Emits rows soon after their calls finish, in any order."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         super().__init__(columns, most_rows)

@@ -1,4 +1,4 @@
-"""Makes Spark's accumulators and broadcast variables safe for the several threads of a worker."""
+"""Makes Spark's accumulators and broadcast variables safe for several threads of one worker."""
 
 from __future__ import annotations
 

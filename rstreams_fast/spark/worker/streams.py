@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 
 BATCHES_AHEAD: Final = 2
-"""Output batches that may be requested from the user's stream ahead of Spark."""
+"""How many output batches are requested from the user's stream before Spark asks for them."""
 
 BUDGET_PATIENCE_SECONDS: Final = 1.0
-"""How long the user's stream may hold the whole byte budget before it gets more batches."""
+"""Seconds that the user's stream may hold the whole byte budget; then it gets another batch."""
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -33,7 +33,7 @@ Build = Callable[[Stream[Any]], Stream[Any]]
 def run_stream(
     build: Build, label: str, schema: pa.Schema, partition: Partition, first: list[Any]
 ) -> Iterator[Any]:
-    """Yield the batches of the stream that ``build`` makes.
+    """Yield the output batches: the elements of the stream that ``build`` makes.
 
     ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
     """
@@ -67,7 +67,7 @@ def run_stream(
 
 
 def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
-    """Return ``build(batches)``. Raises ``TypeError`` if this is no ``Stream``."""
+    """Return ``build(batches)``. Raises ``TypeError`` if the result is no ``Stream``."""
     built = build(batches)
     if not isinstance(built, Stream):
         raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
@@ -75,11 +75,11 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 
 
 class _BatchPublisher:
-    """Publishes the batches of the partition to one subscriber, from one thread.
+    """Publishes the input batches of the partition to one subscriber, from one thread.
 
     The publisher pushes each batch at once. A source that the stream pulls would collect several
-    batches before it delivers them, and would hold them back while upstream is silent. The bytes of
-    a batch return to the budget when nothing refers to the batch any more.
+    batches before it delivers them, and would hold them back while Spark sends no batch. The bytes
+    of a batch return to the budget when nothing refers to the batch any more.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -101,7 +101,7 @@ class _BatchPublisher:
             try:
                 self._serve(subscriber)
             except BaseException as raised:
-                # Without a terminal signal, the stream would wait for ever.
+                # Signal on_error: without a terminal signal, the stream would wait for ever.
                 self._end(subscriber, raised)
 
         self._partition.threads.start(serve, "source")
@@ -121,7 +121,7 @@ class _BatchPublisher:
             self._changed.notify()
 
     def take_waited(self) -> float:
-        """Return the seconds spent waiting for upstream since the last call of this method."""
+        """Return the seconds spent waiting for input batches since the last call of this method."""
         with self._changed:
             waited, self._waited = self._waited, 0.0
         return waited
@@ -136,14 +136,14 @@ class _BatchPublisher:
 
     def _end(self, subscriber: Subscriber[Any], failure: BaseException | None) -> None:
         if not self._demand.terminate():
-            return  # cancelled
+            return  # the stream was cancelled, or has ended already
         if failure is not None:
             subscriber.on_error(failure)
         else:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand, and use up 1 of it. ``False`` after a cancel or an invalid request."""
+        """Wait for demand, and reduce it by 1. ``False`` after a cancel or an invalid request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -26,7 +26,7 @@ class CallsEnded(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
         self._on_cancel()
-        return False  # so asyncio raises the CancelledError in the task when the task resumes
+        return False  # so asyncio raises CancelledError in the waiting task when the task resumes
 
 
 class Client:
@@ -86,7 +86,8 @@ class Client:
 class PlainClient:
     """The client of a sync function: a context manager that the main thread enters and leaves.
 
-    Both happen in one ``contextvars`` context, so that the manager can reset a context variable.
+    ``__enter__`` and ``__exit__`` of the manager run in one ``contextvars`` context: so the manager
+    can reset a context variable.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:

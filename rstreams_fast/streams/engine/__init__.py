@@ -13,8 +13,8 @@ The words of this package:
 * *upward work*: the calls of the publishers' ``subscribe`` and ``request``.
 * *turn*: the millisecond for which a drain may occupy an event loop or an executor.
 * *trampoline*: a boundary that queues calls, so that calls in a long chain do not nest.
-* *custody*: the record of the elements that were neither delivered nor dropped. When the stream
-  ends, ``on_discard`` calls its hook for them.
+* *custody*: the record of the elements that were neither delivered nor dropped yet. When the
+  stream ends, ``on_discard`` calls the user's hook for these elements.
 
 An operator's subscription is one class. It derives from ``Drain``, or from a subclass of ``Drain``,
 and holds the parts that it needs. The choice depends on what the operator does:
@@ -47,15 +47,16 @@ The invariants of all bases:
   to do at once.
 * **The drain of a fan-in calls no publisher.** The drain stores the call that is due. The thread
   that leaves the drain makes the call in ``_upward``, which returns true if it has made a call.
-* **The end is read before the elements.** The drain reads ``_completed`` and ``_late_error``, and
-  then the buffer. If upstream had ended and the buffer is empty, all elements were delivered.
+* **The end is read before the elements.** Upstream sets ``_completed`` or ``_late_error`` after its
+  last element. The drain reads these fields first, and then the buffer. So if one of them was set
+  and the buffer is empty, all elements were delivered.
 * **One end.** The call of ``_demand.cancel()`` or ``terminate()`` that returns true decides how the
   stream ends. ``_stop`` cancels upstream. The thread that holds the drain calls
-  ``_drop_references``, once, which clears the fields. A thread may add an element later. So
+  ``_drop_references``, once, which clears the fields. Another thread may add an element later. So
   ``_report_undelivered`` and ``_forget_upward`` clear late elements, and report errors that no
   subscriber received.
-* **References are replaced, not emptied.** Another thread may be using a deque when the stream
-  ends, so the end replaces the deque by a new one (§3.13).
+* **Deques are replaced, not emptied.** At the end of the stream another thread may be using a
+  deque. Then ``_drop_references`` puts a new deque in its place (§3.13).
 * **An error keeps no element.** The traceback of an error keeps stack frames and their variables.
   So a method that calls the user's function deletes variables with elements in ``finally`` (§3.13).
 * **Dropped elements.** An operator that drops elements while the stream goes on calls

@@ -3,7 +3,7 @@
 The subscriber may have requested elements that the previous publishers have not sent. Then the
 arbiter requests these elements from the next publisher (§1.1). Requests to a publisher, and the
 change to the next publisher, are *upward work*: one thread at a time does this work. So a request
-and a change never happen at the same time, and a thousand changes in a row do not nest (§3.3).
+and a change never happen at the same time, and the calls of many changes do not nest (§3.3).
 
 A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
 delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves
@@ -54,7 +54,8 @@ class PendingDemand:
 
     def add(self, subscription: Drain, n: int) -> bool:
         """Add the demand ``n``. Return false if ``n`` is not valid, or if the stream is over."""
-        # Convert n only once: a second call of __index__ can return another number.
+        # ``n`` can be an object with ``__index__``. Convert ``n`` only once: a second call of
+        # ``__index__`` can return another number.
         if type(n) is not int:
             try:
                 n = check_request(n)
@@ -67,27 +68,27 @@ class PendingDemand:
         return True
 
     def request_from(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request elements through ``inner``: as many as this demand, but at most ``most``.
+        """Request this demand from the publisher of ``inner``, but at most ``most`` elements.
 
-        Subtract them from this demand. Return false if no request was made.
+        The requested elements are subtracted from this demand. Return false if no request was made.
         """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
             return False
         n = min(n, most)
-        self.counter.fulfil(n)  # fulfil() leaves an unbounded demand unbounded
+        self.counter.fulfil(n)  # fulfil() does not change an unbounded demand
         inner.request(n)
         return True
 
     def return_unreceived(self, inner: Inner) -> None:
-        """Add to this demand the elements that ``inner`` has requested and not received."""
+        """Increase this demand by the elements that ``inner`` has requested and not received."""
         left = inner.requested - inner.received
         if left > 0:
             self.counter.request(left)
 
 
 class Concatenation:
-    """Several publishers. An arbiter subscribes to each when the one before has completed."""
+    """Several publishers. An arbiter subscribes to each when the previous one has completed."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
@@ -99,10 +100,11 @@ class PublisherChooser(Protocol):
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         """Return the next publisher, after a publisher has completed or failed with ``error``.
 
-        The arbiter calls this, one call at a time, and never within a signal to downstream. The
-        result ``Ended`` ends the stream after the elements that have come. ``None`` means that
-        the next publisher is not known yet: the operator calls ``subscribe_next`` or ``call_next``
-        of the arbiter later. If this raises an ``Exception``, the stream fails with the exception.
+        The arbiter makes one call of ``next`` at a time, and never within a signal to downstream.
+        The result ``Ended`` ends the stream when the elements that have come are delivered.
+        ``None`` means that the next publisher is not known yet: the operator calls
+        ``subscribe_next`` or ``call_next`` of the arbiter later. If ``next`` raises an
+        ``Exception``, the stream fails with the exception.
         """
 
 
@@ -118,8 +120,8 @@ class Companion(Protocol):
     def receive(self, burst: list[Any], over: bool, /) -> bool:
         """Handle elements of the second publisher. Return true to complete the stream at once.
 
-        If ``over`` is true, the second publisher has completed. The arbiter calls this on any
-        thread, one call at a time.
+        If ``over`` is true, the second publisher has completed. The arbiter calls ``receive`` on
+        any thread, one call at a time.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
@@ -163,20 +165,20 @@ class SubscriptionArbiter(FanIn):
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
         self.chooser: PublisherChooser | None = None
-        #: This function is called once, at the first element of the current publisher.
+        #: ``on_first_element`` is called once, at the first element of the current publisher.
         self.on_first_element: Callable[[], None] | None = None
-        #: This function is called when the stream is over, on any thread, and sometimes repeatedly.
+        #: ``on_end`` is called when the stream is over, on any thread, sometimes more than once.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
-        self._publisher = first  # the publisher to subscribe to next
+        self._publisher = first  # the publisher to which the arbiter subscribes next
         self._rest: deque[Publisher[Any]] = deque()
         self._current: Inner | None = None
         self._over = False  # whether the current publisher has ended
         self._error: BaseException | None = None
-        #: The demand that was not requested of any publisher yet. While ``_work`` iterates a
-        #: sequence, which gets no requests, this is the demand for the sequence's elements.
+        #: The demand that was not requested from any publisher yet. A sequence gets no requests:
+        #: while ``_work`` iterates a sequence, ``pending`` is the demand for its elements.
         self.pending = PendingDemand()
-        # The iterator and the stages of the current publisher, if the publisher is a sequence.
+        # The iterator and the stages of the current publisher, if it is a sequence, such as a list.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
@@ -210,7 +212,7 @@ class SubscriptionArbiter(FanIn):
     def call_next(self) -> None:
         """Make the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
 
-        Call this only within the upward work (the calls to publishers), on the thread that does it.
+        Call this only on the thread that does the upward work (the calls to publishers).
         """
         self._over = True
 
@@ -237,7 +239,7 @@ class SubscriptionArbiter(FanIn):
         if self.on_first_element is not None and burst:
             self._first_element(None)
         self._mail.append((inner, burst))
-        del burst  # so that the traceback of an error keeps no element (§3.13)
+        del burst  # without this line, an error's traceback keeps elements alive (§3.13)
         self._enter()
         if over:
             self._inner_ended(inner, None)
@@ -258,7 +260,8 @@ class SubscriptionArbiter(FanIn):
             self._enter_upward()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # Another thread may be delivering a list of elements. Stop that delivery at once.
+        # The companion completes the stream. Another thread may be delivering a list of elements:
+        # stop that delivery at once.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
@@ -298,8 +301,8 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Concatenation):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # The drain can iterate a sequence itself. But if ``on_discard`` is below, subscribe to the
-        # sequence: only a subscriber registers its elements for the hook of ``on_discard``.
+        # The drain can iterate a sequence without a subscription. But if ``on_discard`` is below,
+        # subscribe: only an inner subscriber registers the elements for the hook of ``on_discard``.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -333,18 +336,18 @@ class SubscriptionArbiter(FanIn):
         chooser = self.chooser
         try:
             found = Ended(error) if chooser is None else chooser.next(error)
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # a RecursionError: only a caller with more stack can handle it
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
-                # ``raised.__context__ = error`` fails if the exception is a frozen dataclass.
+                # ``raised.__context__ = error`` fails if ``raised`` is a frozen dataclass.
                 BaseException.__setattr__(raised, "__context__", error)
             found = Ended(raised)
         finally:
-            error = None  # so that the traceback does not keep the error (§3.13)
+            error = None  # without this line, the error's traceback keeps the error alive (§3.13)
         if isinstance(found, Ended):
             self._ending = found
-            del found  # so that the traceback does not keep the error (§3.13)
+            del found  # without this line, the error's traceback keeps the error alive (§3.13)
             self._enter()
         elif found is not None:
             self._publisher = found
@@ -355,8 +358,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read these two fields before _mail. If one of them is set, _mail already has all elements
-        # of earlier publishers.
+        # Read _ending and _sequence before _mail. If one of the two is set, _mail already has all
+        # elements of earlier publishers.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -365,7 +368,7 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # For a few elements a plain loop is faster than making a ``FusedRun``.
+            # For a few elements, a plain loop takes less time than making a ``FusedRun``.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = (
@@ -385,7 +388,7 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence. Return an ``Ended`` at its end, else ``None``."""
+        """Deliver elements of a short sequence. At its end return an ``Ended``, else ``None``."""
         asked_for = max(0, self.pending.counter.value)
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
@@ -397,7 +400,7 @@ class SubscriptionArbiter(FanIn):
                 return Ended(error)
             return COMPLETED if over else None
         finally:
-            del burst, error  # so that the traceback of an error keeps no element (§3.13)
+            del burst, error  # without this line, an error's traceback keeps elements alive (§3.13)
 
     def _stop(self) -> None:
         self.pending.counter.cancel()
@@ -429,7 +432,7 @@ class SubscriptionArbiter(FanIn):
 
 
 class ArbiterBoundary(Boundary):
-    """A boundary with an arbiter: it passes on elements of upstream, or of other publishers."""
+    """A boundary whose arbiter passes on the elements of upstream and of other publishers."""
 
     one_to_one = True
 

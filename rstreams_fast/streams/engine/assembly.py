@@ -23,7 +23,7 @@ __all__ = ["Part", "PublisherSource", "Run", "Source", "Stage", "assemble", "nee
 
 
 class Stage(NamedTuple):
-    """A stage, such as ``map``. ``op`` is its name and its argument, as ``FusedRun`` takes them."""
+    """A stage, such as ``map``. ``op`` tells ``FusedRun`` its name, argument and seed."""
 
     op: tuple[Any, ...]
 
@@ -35,7 +35,8 @@ class PublisherSource(NamedTuple):
     """A source that is a publisher, unlike a source that is iterated.
 
     ``trusted`` says that the publisher is internal, and keeps the rules of Reactive Streams.
-    ``inside`` has the publishers that this publisher combines. ``describe`` shows them.
+    ``inside`` has the publishers that ``publisher`` combines, as ``merge`` does. The text of
+    ``Stream.describe()`` shows these publishers.
     """
 
     publisher: Publisher[Any]
@@ -99,7 +100,7 @@ class _RunBuilder:
         """Return the publisher of the run, and add the run to ``runs``.
 
         ``guarded`` says that the part below tolerates a publisher that breaks the rules of Reactive
-        Streams. Then a run without stages, which only guards, is left out.
+        Streams. Then a run without stages is left out: its only task is to guard the part below.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source

@@ -35,7 +35,7 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: True if the boundary sends one element for each element of upstream. Then the boundary needs
+    #: Whether the boundary sends one element for each element of upstream. Then the boundary needs
     #: only as many elements as the parts below.
     one_to_one: ClassVar[bool] = False
     #: Whether the stream fails if an element comes and there is no demand.
@@ -92,7 +92,7 @@ class StagesSource:
 
     __slots__ = ()
 
-    #: The threads that the publisher works on, in words.
+    #: A text that names the threads on which the publisher works.
     where: ClassVar[str]
 
     def with_stages(self, stages: Stages) -> Publisher[Any]:
@@ -126,7 +126,7 @@ class RingSubscriber:
 
 
 class _DiscardingRing:
-    """Replaces a ring at the end of the stream, and drops elements that come later (§2.8)."""
+    """Replaces an ``InputRing``'s ring at the end of the stream, and drops late elements (§2.8)."""
 
     __slots__ = ()
 
@@ -203,7 +203,7 @@ def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | Non
 
     Return ``None`` if ``subscriber`` takes elements only by ``on_next``.
     """
-    # Read ``ring`` once: the subscriber can drop the ring at any time.
+    # Read ``subscriber.ring`` only once: another thread can set it to ``None`` at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
     if isinstance(subscriber, ListSubscriber):

@@ -18,18 +18,18 @@ class Chained(Protocol):
     #: How many internal subscribers are below, down to the nearest trampoline (which ends the
     #: nesting of calls). One call of ``on_next`` here leads to that many nested calls.
     depth: int
-    #: The queue of the nearest trampoline below: a boundary that queues calls, so that they do not
-    #: nest deeper.
+    #: The queue of calls of the nearest trampoline below. A trampoline is a boundary that queues
+    #: calls, so that they do not nest deeper.
     trampoline: Trampoline | None
-    #: Registers elements for the ``on_discard`` below, whose hook gets dropped elements. ``None``
-    #: if no ``on_discard`` is below.
+    #: The record of undelivered elements for the ``on_discard`` below, whose hook gets dropped
+    #: elements. ``None`` if no ``on_discard`` is below.
     custody: Custody | None
-    #: Limits the time that work takes on an event loop, if the consumer below runs on a loop.
+    #: Limits how long work may occupy the event loop, if the consumer below runs on a loop.
     turns: Turns | None
 
 
 class Link:
-    """The base of subscribers that are not a ``Drain``. It has the attributes of ``Chained``."""
+    """The base of internal subscribers that are no ``Drain``. Has the attributes of ``Chained``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 

@@ -32,8 +32,8 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 class _NoPublisher:
     """A publisher that sends nothing.
 
-    After the end of the stream, a user's function that makes publishers is not called. This
-    publisher is used in place of its result.
+    After the end of the stream, a user's function that makes publishers is not called. The operator
+    gets this publisher in place of the function's result.
     """
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
@@ -57,7 +57,7 @@ class Custody:
         # Maps ``id(element)`` to a pair: the element, and a count. ``enter`` adds 1 to the count,
         # and a claim subtracts 1. ``_held`` is None after the end of the stream.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        # The lock is reentrant: a finalizer can call a method while this thread holds the lock.
+        # The lock is reentrant: a finalizer can call a method on the thread that holds the lock.
         self._lock = threading.RLock()
 
     def inner(self) -> Custody:
@@ -68,7 +68,10 @@ class Custody:
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
-        """Record ``element`` as undelivered, until it is claimed (used) or discarded."""
+        """Record ``element`` as undelivered.
+
+        After the end of the stream, call the hook of ``on_discard`` instead.
+        """
         with self._lock:
             held = self._held
             if held is not None:
@@ -152,7 +155,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """Call the hook for all elements held, and from now on for each new element."""
+        """Call the hook of ``on_discard`` for all elements held, and later for each new element."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -162,15 +165,15 @@ class Custody:
     # -- wrapping the functions of the user --------------------------------------------------------
 
     def wrap_function(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
-        """Return a function that takes its arguments out of this custody, and then calls ``fn``.
+        """Return a function that removes its arguments from this record, and then calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
 
         Args:
             fn: The user's function.
-            makes: Whether ``fn`` returns an element, which then enters this custody. Otherwise
-                ``fn`` returns a publisher.
-            last: Whether only the last argument is taken out.
+            makes: Whether ``fn`` returns an element, which is then recorded as undelivered.
+                Otherwise ``fn`` returns a publisher.
+            last: Whether only the last argument is removed.
         """
 
         @wraps(fn, updated=())
@@ -194,9 +197,9 @@ class Custody:
     def wrap_predicate(self, fn: Function, *, drops: bool | None) -> Function:
         """Return a function that calls ``fn``, such as the predicate of ``filter``.
 
-        ``fn`` only reads an element. This custody does not hold the element during the call. After
+        ``fn`` only reads an element. This record does not hold the element during the call. After
         the call, the hook of ``on_discard`` gets the element, if the stage drops it. Otherwise the
-        element enters this custody again.
+        element is recorded again.
 
         Args:
             fn: The user's function.
@@ -208,7 +211,7 @@ class Custody:
         def wrapper(element: Any) -> Any:
             if not self.claim(element):
                 return not drops
-            # If ``fn`` raises, a stage that can drop elements also drops this element.
+            # The value of ``keeps`` if ``fn`` raises: false if the stage can drop elements.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -222,10 +225,10 @@ class Custody:
     def wrap_coroutine_function(
         self, fn: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Return a coroutine function: it takes its argument out of this custody and awaits ``fn``.
+        """Return a coroutine function that removes its argument from this record and awaits ``fn``.
 
-        ``fn`` is the coroutine function of ``map_async``. The result of ``fn`` enters this custody.
-        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the argument.
+        ``fn`` is the coroutine function of ``map_async``. The result of ``fn`` is recorded as
+        undelivered. If ``fn`` raises or returns ``None``, ``on_discard``'s hook gets the argument.
         """
 
         @wraps(fn, updated=())
@@ -249,7 +252,7 @@ class Custody:
     ) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that the hook of ``on_discard`` gets the dropped elements.
 
-        If ``enters`` is true, an additional first stage registers the elements in this custody.
+        If ``enters`` is true, an additional first stage records the elements as undelivered.
         """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
@@ -260,7 +263,7 @@ class Custody:
         match STAGES[name].fate:
             case Fate.USED:
                 return [(name, self.wrap_function(fn, makes=True), *seed)]
-            case Fate.ADDED:  # the first argument, the previous result, is claimed already
+            case Fate.ADDED:  # claim only the element: the other argument was claimed before
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.wrap_predicate(fn, drops=False))]
@@ -284,10 +287,10 @@ class Custody:
 
 
 def _passes(name: str, argument: Any) -> Function:
-    """Return a predicate that is true for an element that the stage ``name`` passes on.
+    """Return a predicate that is true for the elements that the stage ``name`` passes on.
 
-    The stage compares each element with the previous one. The predicate does the same, so the
-    predicate stores the previous element, too.
+    Such a stage (``distinct_until_changed``) compares each element with the previous element. So
+    the predicate also stores the previous element.
     """
     kind = STAGES[name]
     state = [kind.first_state((name, argument))]

@@ -3,8 +3,8 @@
 At most one alarm of the timer is pending. If the due time becomes later, the alarm is not changed.
 When the alarm goes off, the deadline compares the clock with the due time. If the due time is not
 reached, the deadline sets another alarm. The shared timer's thread does only this comparison. The
-function is called on a shared thread. But if the timer runs slow work, the function is called on
-the timer's own thread.
+function is called on a shared thread, unless the timer allows slow work on its own thread: then the
+function is called there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Deadline:
         self._closed = False
 
     def update(self) -> None:
-        """Read the due time again. Set an alarm, or call ``work`` if the time is past."""
+        """Call ``due`` again. Then set an alarm, or start ``work`` if the due time is past."""
         updating = self._updating
         if updating.enter():
             while True:

@@ -31,14 +31,15 @@ PREFETCH: Final = 1024
 
 Large bursts make the hand-over between threads cheap. In a ``for`` loop over a source on another
 thread, one element takes 1080 ns with a prefetch of 64, 294 ns with 256, 140 ns with 1024, and 69
-ns with 4096. In ``async for`` it takes 1965, 554, 244 and 106 ns (two processors, CPython 3.11)."""
+ns with 4096. In ``async for``, with the same four values, one element takes 1965, 554, 244 and 106
+ns (two processors, CPython 3.11)."""
 
 INNER_PREFETCH: Final = 256
 """How many elements ``merge`` and ``zip_`` request in advance from each publisher, and
 ``concat_map`` from its upstream.
 
-With 32 an element takes three times as long. With 1024, which takes four times the memory, an
-element of ``merge`` takes half as long, and ``zip_`` is no faster."""
+With a prefetch of 32, an element takes three times as long. With 1024, which takes four times the
+memory, an element of ``merge`` takes half as long, and ``zip_`` is no faster."""
 
 FLAT_MAP_CONCURRENCY: Final = 256
 """The most inner publishers that ``flat_map`` is subscribed to at the same time."""
@@ -56,14 +57,14 @@ OVERFLOW_CAPACITY: Final = 1024
 MULTICAST_BUFFER: Final = 1024
 """How many elements one subscriber of a multicast may be ahead of another subscriber.
 
-A smaller buffer makes each element slower. A larger buffer makes elements hardly faster."""
+With a smaller buffer each element takes longer. A larger buffer saves hardly any time."""
 
 ROWS: Final = 1 << 16
 """The most rows of an array that ``from_numpy`` delivers as one element. Also the most records
 that ``publish_records_on`` holds."""
 
 ARRAYS_PREFETCH: Final = 8
-"""How many arrays an asynchronous subscriber requests in advance. An array can be large."""
+"""How many arrays an asynchronous subscriber requests in advance. Few: an array can be large."""
 
 BURST: Final = 256
 """The most source elements that a drain processes before it checks whether it must let other work
@@ -82,11 +83,11 @@ PART_GROWS: Final = 16
 within a sixteenth of a turn. A turn is the millisecond for which work may occupy an event loop."""
 
 DESCRIBED_DEPTH: Final = 8
-"""How many levels ``describe`` shows, if operators combine publishers that combine publishers."""
+"""How many levels of nested publishers ``describe`` shows, such as a ``merge`` in a ``merge``."""
 
 TRAMPOLINE_EVERY: Final = 16
-"""So many subscribers of a chain may be in nested calls, one within the other. Then a trampoline
-ends the nesting. A subscriber takes about ten frames; a stack has 1000."""
+"""How many subscribers of a chain may call each other in nested calls, before a trampoline ends the
+nesting. Each subscriber takes about ten stack frames. Python's stack has 1000."""
 
 TRAMPOLINE_PREFETCH: Final = 64
 """The most elements that a trampoline holds. A trampoline queues elements so that calls of

@@ -56,8 +56,8 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
     """Return one line for each source or boundary, with its bounds, and two lines for each run.
 
-    If a source combines publishers, the lines of these publishers follow, indented. ``depth``
-    limits how many levels of publishers are shown.
+    If the source combines publishers, the lines of these publishers follow, indented. ``depth``
+    limits how many levels of combined publishers are shown.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

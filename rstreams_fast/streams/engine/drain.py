@@ -78,8 +78,8 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether only downstream calls this object, by ``request``. Then an exception such as
-    #: ``KeyboardInterrupt`` propagates to downstream. False: upstream calls this object, too.
+    #: Whether only downstream calls this object, by ``request``. Then ``request`` raises exceptions
+    #: such as ``KeyboardInterrupt`` to downstream. False: upstream calls this object, too.
     _only_downstream_calls: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
@@ -91,8 +91,8 @@ class Drain:
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
-        #: An error to signal after the elements that wait. If the stream ends before that, the
-        #: error is reported instead.
+        #: An error to signal after the waiting elements. If the stream ends before these elements
+        #: are delivered, the error is reported to ``on_dropped_error`` instead.
         self._late_error: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
@@ -100,9 +100,9 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # On an executor or event loop, other work can wait for this thread, and an element can take
-        # long. So the first burst has one element there. Later bursts have more, if elements are
-        # quick.
+        # On an executor or event loop, other work can wait for this thread, and one element can
+        # take long. So the first burst has one element there. If it is quick, later bursts have
+        # more elements.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -125,7 +125,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # otherwise the drain does not wait for a request
+        if before == 0:  # the drain waits for a request only if the demand was 0
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -146,7 +146,7 @@ class Drain:
         if self._demand.cancel():
             try:
                 self._stop()
-            finally:  # so that the stream ends even if _stop() is interrupted
+            finally:  # the stream must end even if an exception interrupts _stop()
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -159,10 +159,10 @@ class Drain:
         if self._wip.enter():
             self._start_drain()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # in a forked child no thread delivers
+            self._refused(forked())  # a forked child lacks the thread that delivers
 
     def _start_drain(self) -> None:
-        """Deliver, on this thread or on the executor.
+        """Run the drain: now, on this thread, or later, on the executor.
 
         Call this only after ``_wip.enter()`` returned true, so that no other thread delivers.
         """
@@ -180,15 +180,15 @@ class Drain:
             self._refused(refused)
 
     def _turn(self) -> None:
-        """Deliver on the executor for at most ``TURN_SECONDS``, then schedule the rest."""
+        """Deliver on the executor for at most ``TURN_SECONDS``. Then schedule another turn."""
         wip, context, resource = self._wip, self._context, self._resource
         if context is None or resource is None:
             return
         try:
             while True:
                 missed = wip.missed
-                # Only one thread at a time may be in a context of contextvars. So leave the context
-                # before ``wip.leave`` lets another thread deliver in the same context.
+                # Only one thread at a time may be in a ``Context`` of contextvars. So leave
+                # ``context`` before ``wip.leave`` lets another thread deliver in ``context``.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -199,7 +199,7 @@ class Drain:
         self._schedule(resource)
 
     def _work_for_a_turn(self) -> bool:
-        """Work for at most ``TURN_SECONDS``; return whether there is more to do."""
+        """Deliver for at most ``TURN_SECONDS``. Return whether there is more to do."""
         until = perf_counter() + TURN_SECONDS
         while self._work():
             if perf_counter() >= until:
@@ -234,15 +234,15 @@ class Drain:
     def _pause(self, wip: Wip, turns: Turns) -> None:
         """Stop the work for now, because the turn (a millisecond on the event loop) is over.
 
-        ``wip`` lets one thread at a time do this work. The work goes on in the next turn. It goes
-        on earlier, if another thread brings a new event.
+        ``wip`` lets one thread at a time do this work. The work goes on in the next turn, or
+        earlier, on another thread that brings a new event.
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # the next turn on the loop also handles new events of other threads
+            pass  # ignore new events here: the next turn on the event loop handles them
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # clean up now, not in the next turn: the stream is over
+        if self._demand.value < 0:  # the stream is over: clean up now, not in the next turn
             self.resume()
 
     def resume(self) -> None:
@@ -285,7 +285,7 @@ class Drain:
         return fn if custody is None else custody.wrap_function(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Process one burst of elements. If it was quick, the next burst is larger."""
+        """Process one burst of elements. If this burst was quick, the next burst is larger."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -317,7 +317,7 @@ class Drain:
         its ``on_next``. ``waits`` says that the source can wait between two elements. Then the list
         of a ``prompt`` subscriber is not used: results would stay in the list during the wait.
         """
-        # Read ``ring`` once: the subscriber can drop the ring at any time.
+        # Read ``subscriber.ring`` only once: another thread can set it to ``None`` at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -337,31 +337,34 @@ class Drain:
         if self._resource is None and self._only_downstream_calls:
             ended = self._demand.cancel()
         else:
-            # The exception propagates to the executor or to upstream. Downstream does not get it
-            # that way, so signal it to downstream by on_error.
+            # ``leaving`` propagates to the executor or to upstream. Downstream does not get the
+            # exception that way. So signal it to downstream by on_error, too.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Report the RecursionError here: the stream is over, so no subscriber can get it, and
-            # the executor can hide it.
+            # Report the RecursionError here: no subscriber can get it after the end of the stream,
+            # and the executor may ignore it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Drop all references, and leave the drain.
+        """Drop all references, and leave the drain (the loop that delivers elements).
 
-        ``ended`` says whether this thread is the one that ended the stream. If so, first call
-        ``_stop``.
+        ``ended`` says whether the calling thread has just ended the stream. If so, the thread must
+        first call ``_stop``.
         """
         try:
             if ended:
                 self._stop()
-        finally:  # so that the stream ends even if _stop() is interrupted
+        finally:  # the stream must end even if an exception interrupts _stop()
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Drop all references, and leave the drain. Repeat if a thread has entered meanwhile."""
+        """Drop all references, and stop running the drain (the loop that delivers elements).
+
+        If another thread has entered the drain meanwhile, do the same again, for its event.
+        """
         wip = self._wip
         while True:
             missed = wip.missed
@@ -415,15 +418,15 @@ class Drain:
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
-        """End the stream with ``error``, or report ``error`` if the stream is over.
+        """End the stream with ``error``.
 
-        Any thread may call this.
+        If the stream is over, report ``error`` to ``on_dropped_error``. Any thread may call this.
         """
         if not self.end_with(error):
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End the stream. The thread that holds the drain then signals ``error`` by ``on_error``.
+        """End the stream with ``error``. The delivering thread then signals it by ``on_error``.
 
         Return false if the stream is over already. Any thread may call this.
         """
@@ -431,7 +434,7 @@ class Drain:
         if ends:
             try:
                 self._stop()
-            finally:  # so that the stream ends even if _stop() is interrupted
+            finally:  # the stream must end even if an exception interrupts _stop()
                 self._failure = error
                 self._enter()
         return ends
@@ -468,8 +471,8 @@ class Drain:
     def _report_undelivered(self) -> None:
         """Report the error in ``_late_error``, which came too late to be signalled.
 
-        A thread that stores an error there calls ``_enter`` afterwards. That leads to another call
-        of this method. So no error is missed.
+        A thread that stores an error in ``_late_error`` calls ``_enter`` afterwards. ``_enter``
+        leads to another call of this method. So no error is missed.
         """
         error = self._late_error
         # Write to _late_error only if it is not None. Otherwise this thread could overwrite an

@@ -57,7 +57,7 @@ class Prefetch:
     Each publisher gets a request for ``size`` elements. When most of these elements are consumed,
     the publisher gets the next request. The drain, which delivers elements, stores each request in
     ``due_requests``. The thread that does the upward work (the calls to publishers) makes the
-    requests. The subscriber must have made its first request before that. On an event loop, some
+    requests. No request is made before the subscriber's first request. On an event loop, some
     elements of a request can be requested in a later turn (a millisecond).
 
     Args:
@@ -88,7 +88,7 @@ class Prefetch:
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make a due request to a publisher, and one that an earlier turn left over.
+        """Make one due request to a publisher, and one request that an earlier turn left over.
 
         Return false if there is no request to make.
         """
@@ -105,8 +105,8 @@ class Prefetch:
     def request(self, inner: Inner, n: int) -> None:
         """Request ``n`` more elements through ``inner``, and elements that earlier calls left over.
 
-        If the turn on the event loop ends first, this call also leaves elements over. Then
-        ``_unfinished`` keeps ``inner`` for a later turn.
+        If the turn on the event loop ends before all are requested, this call leaves elements
+        over, too. Then ``_unfinished`` keeps ``inner`` for a later turn.
         """
         inner.request_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
@@ -308,7 +308,7 @@ class FanIn(Drain):
         self._mail.append((inner, burst))
         if over:
             self._mail.append((inner, COMPLETED))
-        del burst  # so that the traceback of an error keeps no element (§3.13)
+        del burst  # without this line, an error's traceback keeps elements alive (§3.13)
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -330,11 +330,11 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._upward_is_due():  # do not wait for a thread that delivers: that may take long
+        if self._upward_is_due():  # call publishers even while another thread delivers
             self._enter_upward()
 
     def _upward_is_due(self) -> bool:
-        """Whether a request to an upstream is due."""
+        """Whether a call to a publisher, such as a request, is due."""
         return self._prefetch.is_due(self._demand)
 
     def _work(self) -> bool:
@@ -376,7 +376,7 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # so that the traceback of an error keeps no element (§3.13)
+            burst.clear()  # without this line, an error's traceback keeps elements alive (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 
@@ -392,7 +392,7 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver elements of ``iterator`` through ``stages``, for at most one burst.
+        """Deliver at most one burst of the elements of ``iterator``, through ``stages``.
 
         Returns an ``Ended`` if the iterator or a stage has ended, or has raised. Otherwise returns
         the status of the fused run.
@@ -430,7 +430,7 @@ class FanIn(Drain):
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
         mail = self._mail
-        while mail:  # drop the elements; report the errors
+        while mail:  # after the end, drop the elements and report the errors
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -446,7 +446,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop(), on another thread, has perhaps not seen it
+            inner.cancel()  # _stop(), on another thread, may have missed this inner
             inner.forget()
         self._inners.clear()
         self._forget_upward()

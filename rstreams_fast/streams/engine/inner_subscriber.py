@@ -103,7 +103,7 @@ class Inner(Link):
         self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe. Then this inner calls ``_inner_attached`` or ``_inner_ended`` of ``owner``."""
+        """Subscribe. Then the owner's ``_inner_attached`` or ``_inner_ended`` is called."""
         raise NotImplementedError
 
     def request(self, n: int) -> None:
@@ -113,9 +113,9 @@ class Inner(Link):
     def request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
 
-        A turn is the millisecond for which work may occupy an event loop. When the turn is over,
-        the other elements are left over for a later call. Return whether any elements were
-        requested. The operator must buffer the elements until this call returns.
+        A turn is the millisecond for which work may occupy an event loop. Elements that are not
+        requested when the turn is over are left over for a later call. Return whether any elements
+        were requested. The operator must buffer received elements until this call returns.
         """
         raise NotImplementedError
 
@@ -204,9 +204,9 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.requested += n
         try:
             self._upstream.request(n)
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # a RecursionError: only a caller with more stack can handle it
             raise
-        except Exception as raised:  # §3.16: request must not raise
+        except Exception as raised:  # the publisher's request raised, which breaks §3.16
             self._break(raised)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
@@ -249,14 +249,14 @@ class InnerSubscriber(Inner, ListSubscriber):
         owner, custody = self.owner, self.custody
         if custody is not None and not self._upstream.in_custody:
             custody.enter(element)
-        if owner is None or self._upstream.over:  # an element after the end (§2.8)
+        if owner is None or self._upstream.over:  # drop an element after the end (§2.8)
             self._upstream.on_late_element()
         elif self.received >= self.requested:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
             self.received += 1
             burst = [element] if custody is None else custody.pass_on([element])
-            del element  # so that the traceback of an error keeps no element (§3.13)
+            del element  # without this line, an error's traceback keeps the element alive (§3.13)
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
@@ -265,7 +265,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         The elements need no checks, because the run keeps the rules of Reactive Streams.
         """
         burst = self.burst[:]
-        self.burst.clear()  # the run of stages appends the next elements to the same list
+        self.burst.clear()  # do not replace the list: the run of stages still appends to it
         owner = self.owner
         if burst and owner is not None:
             self.received += len(burst)
@@ -284,7 +284,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     def _end(self, error: BaseException | None) -> bool:
         if not self._upstream.ended():
             return False
-        self._upstream.never_attached()  # from now on, any subscription that comes is cancelled
+        self._upstream.never_attached()  # from now on, cancel any subscription that comes
         if self.custody is not None:
             self.custody.close()
         self._report_end(error)
@@ -344,14 +344,14 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.wrap_stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel(), on another thread, has not closed it
+        if self.owner is None:  # cancel() ran on another thread before ``_run`` was set
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
 
     def request(self, n: int) -> None:
         self.requested += n
-        if self.owner is None or self._iterator is None:  # cancelled, or at the end
+        if self.owner is None or self._iterator is None:  # this inner is cancelled or at its end
             return
         demand = self._demand
         if demand is None:
@@ -384,7 +384,7 @@ class _InnerSequence(Inner):
         if self.requested or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel(), on another thread, has not cancelled it
+        if self.owner is None:  # cancel() ran on another thread before ``_demand`` was set
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -415,8 +415,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # Without stages (``_demand`` is None), register the elements for ``on_discard`` here. The
-        # run of the stages registers elements itself.
+        # Without stages (``_demand`` is None), register the elements for ``on_discard`` here. With
+        # stages, their run registers the elements itself.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -504,7 +504,7 @@ class _InnerSequence(Inner):
         self._report_end(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # §3.13: the seed of a stage may be an element
+        self._iterator = self._stages = None  # drop stages: their seed may be an element (§3.13)
         run, self._run = self._run, None
         if run is not None:
             run.clear()

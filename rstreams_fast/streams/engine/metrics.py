@@ -16,7 +16,7 @@ class BoundaryMetrics:
     Reading does not stop the boundary, so the values can belong to slightly different times.
     ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
     waiting time only from the first reading on. The reason: this counting takes a quarter of the
-    time that an element takes.
+    time that the operator takes for an element.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
@@ -40,7 +40,7 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: The value of ``Waits._since`` during a wait while the times are not counted.
+#: The value of ``Waits._since`` during a wait that began when times were not counted yet.
 _UNCOUNTED: Final = -1.0
 
 
@@ -84,7 +84,7 @@ class Waits:
         A negative ``demand`` means that the stream has ended. Before the end, the times include the
         current wait.
         """
-        if self._since == _UNCOUNTED:  # demand may have come since begin(): test it again
+        if self._since == _UNCOUNTED:  # the demand may have changed since begin(): test it again
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True

@@ -42,10 +42,10 @@ class OperatorSubscriber(Drain):
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
         self._upstream = Upstream()
-        self._completed = False  # whether upstream has ended; elements may still wait
+        self._completed = False  # whether upstream has ended; some elements may still wait here
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5), and signal ``on_subscribe``."""
+        """Keep the first subscription, signal ``on_subscribe``, and cancel any other (§2.5)."""
         if self._upstream.attach(subscription):
             self._begin()
 
@@ -61,11 +61,11 @@ class OperatorSubscriber(Drain):
     def _keep_error(self, error: BaseException) -> None:
         """Signal an error of upstream after the elements that wait.
 
-        If upstream has ended before, it breaks a rule, and the stream fails at once.
+        If upstream has ended before, this signal breaks a rule, and the stream fails at once.
         """
         check_error_signal(self, error)
         if self._completed:
-            self._fail(error)  # upstream has signalled its end before, which breaks a rule
+            self._fail(error)  # upstream has signalled two ends, which breaks a rule
         else:
             self._fail_after_elements(error)
 
@@ -141,7 +141,7 @@ class OperatorSubscriber(Drain):
             if accept(element):
                 return True
         except OverlappingCallsError as overlap:
-            self._fail(overlap)  # §1.3: signals must not overlap
+            self._fail(overlap)  # upstream's signals overlapped, which breaks §1.3
             return False
         self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
         return False
@@ -165,9 +165,10 @@ class OperatorSubscriber(Drain):
         return super()._work_for_a_turn()
 
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
-        """Deliver elements from ``held``, which ``run`` iterates. After the last, end the stream.
+        """Deliver elements from ``held``, which ``run`` iterates.
 
-        Return whether there is more to do at once. Only for a subscription that holds elements.
+        If upstream has ended and ``held`` is empty, end the stream. Return whether there is more to
+        do at once. Only for a subscription that holds elements.
         """
         self._waits.end()
         # Read _completed before ``held``. Upstream sets _completed after the last element. So if
@@ -192,14 +193,14 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # §3.16: request must not raise
+            self._fail(raised)  # upstream's request raised, which breaks §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
 
-        A turn is the millisecond for which work may occupy an event loop. When the turn is over,
-        the other elements are left over for a later call. Return whether any elements were
-        requested. Only for a subscription that holds elements.
+        A turn is the millisecond for which work may occupy an event loop. Elements that are not
+        requested when the turn is over are left over for a later call. Return whether any elements
+        were requested. Only for a subscription that holds elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.resume_paused():
@@ -210,7 +211,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # §3.16: request must not raise
+            self._fail(raised)  # upstream's request raised, which breaks §3.16
             return False
 
     def _stop(self) -> None:

@@ -50,7 +50,7 @@ class Pipeline(Generic[T_co]):
         return tuple(reversed(parts))
 
     def with_part(self, part: Part) -> Self:
-        """Return a pipeline with ``part`` added at the end. The pipelines share the other parts."""
+        """Return a pipeline with ``part`` added at the end. The old parts are not copied."""
         longer = type(self)(self.source)
         longer._parts = (self._parts, part)
         return longer
@@ -92,15 +92,15 @@ class Pipeline(Generic[T_co]):
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     """Return the source and the stages of ``publisher``, for a caller that iterates the source.
 
-    Return ``None`` if the source is no sequence (a list, for example, is one), if ``publisher`` has
-    parts that are not stages, or if the stages take no element at all.
+    Return ``None`` if the source is no sequence (such as a list), if ``publisher`` has parts that
+    are not stages, or if the stages take no element at all.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # A subclass of Pipeline may override ``subscribe``, so ``isinstance`` is not enough.
+    # A subclass of Pipeline may override ``subscribe``. So an ``isinstance`` test is not enough.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher

@@ -38,14 +38,14 @@ class CountedIterator(Iterator[Any]):
 
 
 # The iterators of these sequences have an exact length hint: 0 means that the iterator has ended.
-# There is one sequence for each type of iterator. ``_EXACT`` collects the types.
+# There is one sequence for each type of iterator. ``_EXACT`` has these types.
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
 # The iterators of these containers have a length hint of 0 in two cases: the iterator has ended, or
-# the container was changed. In the second case ``next`` raises. ``_PROBED`` collects the types.
+# the container was changed. In the second case ``next`` raises. ``_PROBED`` has these types.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
@@ -53,14 +53,14 @@ _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 def at_end(iterator: Iterator[Any]) -> bool:
     """Return whether ``iterator`` is known to have ended, without taking an element.
 
-    Exceptions that the iterator raises at its end propagate.
+    An exception that ``iterator`` raises at its end propagates to the caller.
     """
     kind = type(iterator)
     if kind in _EXACT or isinstance(iterator, CountedIterator):
         return length_hint(iterator, 1) == 0
     if kind not in _PROBED or length_hint(iterator, 1) != 0:
         return False
-    for _ in iterator:  # raises if the container was changed; otherwise there is no element
+    for _ in iterator:  # this loop raises if the container was changed; it takes no element
         break
     return True
 
@@ -74,7 +74,7 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     burst: list[Any] = []
     over, error = False, None
     try:
-        # If the iterator raises, ``burst`` keeps the elements that came before.
+        # If the iterator raises, ``extend`` leaves the elements that came before in ``burst``.
         burst.extend(islice(iterator, most))
         over = len(burst) < most or at_end(iterator)
     except Exception as raised:
@@ -85,13 +85,13 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     try:
         return burst, over, error
     finally:
-        del burst, error  # so that the traceback of an error keeps no element (§3.13)
+        del burst, error  # without this line, an error's traceback keeps elements alive (§3.13)
 
 
 def close_source(iterator: Iterator[Any]) -> None:
     """Close ``iterator`` if it is a generator, so that its ``finally`` runs now.
 
-    The user closes other iterators, such as files.
+    Other iterators, such as files, are not closed here: the user must close them.
     """
     if isinstance(iterator, Generator):
         iterator.close()

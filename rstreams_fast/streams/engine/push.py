@@ -121,11 +121,11 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        # With a seed, request one element less from upstream: the seed is the first element.
+        # A seed is the first element. So with a seed, request one element less from upstream.
         self._seed_count = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
-        self._requests_left = limits.most  # how many more elements to request from upstream at most
+        self._requests_left = limits.most  # the most elements still to request from upstream
         self._outstanding: DemandCounter | None = DemandCounter() if limits.drops else None
         self._replacements = 0
         self._pending = DemandCounter()
@@ -144,7 +144,8 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Add demand for ``n`` results of the stages, and request enough elements from upstream."""
         try:
-            # Convert n only once: a second call of __index__ can return another number.
+            # ``n`` can be an object with ``__index__``. Convert ``n`` only once: a second call of
+            # ``__index__`` can return another number.
             n = check_request(n)
         except Exception as refused:
             self._bad_request(refused)
@@ -158,7 +159,7 @@ class PushSubscription(OperatorSubscriber):
         if before == 0 and observer is not None:
             observer.demand_rose()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # deliver the seed, or elements that stages hold
+            self._enter()  # deliver the seed, or the last elements that stages hold
         self._add_request(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -191,7 +192,7 @@ class PushSubscription(OperatorSubscriber):
             super()._begin_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process the element. If another element is being processed, queue the element (§2.11)."""
+        """Process ``element``, or queue it if another element is being processed (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.on_late_element()
@@ -227,16 +228,16 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_requesting()
                     return
         del element
-        self._drain()  # do the work that other threads left meanwhile
+        self._drain()  # do the work that other threads have left to this thread
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the elements that came before. It needs no demand (§2.10)."""
+        """Signal the error after the earlier elements. The signal needs no demand (§2.10)."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete after all elements. Those that stages still hold are first sent on demand."""
+        """Complete after all elements. Elements that stages still hold must first be requested."""
         self._open = False
         super().on_complete()
 
@@ -263,8 +264,8 @@ class PushSubscription(OperatorSubscriber):
                 self._replacements += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read these fields before _backlog. Upstream sets them after its last element. So if one of
-        # them is set here, _backlog has all elements that are left.
+        # Read _completed and _late_error before _backlog. Upstream sets one of them after its last
+        # element. So if one of them is set here, _backlog has all elements that are left.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -299,7 +300,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _act_on_end(self) -> bool:
         super()._act_on_end()
-        self._backlog.clear()  # an element may have come after the call of _drop_references()
+        self._backlog.clear()  # an element may have come since _drop_references() cleared _backlog
         return False
 
     def _drop_references(self) -> None:
@@ -315,7 +316,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element; in ``_replacements``, too, if a stage dropped it."""
+        """Count one received element. If a stage dropped it, increase ``_replacements``."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
@@ -325,8 +326,8 @@ class PushSubscription(OperatorSubscriber):
         """Add ``_replacements``, the replacements for dropped elements, to the pending requests.
 
         Return whether they were added. The caller makes the request when it has left the drain. Add
-        nothing if more requested elements than ``_replacements`` are still to come: one large
-        request is cheaper than many small ones.
+        nothing if more than ``_replacements`` requested elements are still to come: one large
+        request costs less than many small ones.
         """
         outstanding = self._outstanding
         if outstanding is not None and self._replacements < outstanding.value:
@@ -345,7 +346,7 @@ class PushSubscription(OperatorSubscriber):
             self._start_requests()
 
     def _start_requests(self) -> None:
-        """Make the pending requests. Only the thread that ``_requesting`` lets in calls this."""
+        """Make the pending requests. Only the thread that ``_requesting`` let in may call this."""
         if self._calls is None:
             self._make_requests()
         else:

@@ -17,7 +17,7 @@ class Relay(Link):
 
     Upstream is internal and keeps the rules, so signals are not checked. Subclasses add
     ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end of the stream, perhaps
-    more than once. But ``cancel`` of a subclass must do its own cleaning up.
+    more than once. ``cancel`` of a subclass must clean up itself, and not rely on ``_over``.
     """
 
     __slots__ = ("_subscriber", "_subscription")

@@ -48,9 +48,9 @@ def forked() -> WorkDroppedError:
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
-    """Call ``call``, which must not raise (§2.13, §3.15). If it does, report the exception.
+    """Call ``call``, which must not raise (§2.13, §3.15). If it raises, report the exception.
 
-    A ``RecursionError`` is re-raised: the stack has no room to report it.
+    A ``RecursionError`` is re-raised: the stack has no room to report it here.
     """
     try:
         call(*args)
@@ -75,7 +75,7 @@ def propagates(raised: BaseException) -> bool:
 
 
 def cancel_silently(subscription: Subscription) -> None:
-    """Call ``subscription.cancel()``. If it raises, or is missing, report the exception."""
+    """Call ``subscription.cancel()``. If ``cancel`` raises or is missing, report the exception."""
     silent(_cancel, subscription)
 
 

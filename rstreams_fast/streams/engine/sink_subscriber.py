@@ -31,8 +31,8 @@ Failure = tuple[BaseException, TracebackType | None]
 class SerialUpstream(Upstream):
     """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
 
-    While a thread is in ``request``, further calls of ``ask`` return at once. That thread makes
-    their requests when its ``request`` returns.
+    While one thread is in ``request``, calls of ``ask`` on any thread return at once. The first
+    thread makes their requests when its ``request`` returns.
     """
 
     __slots__ = ("_owed",)
@@ -48,7 +48,7 @@ class SerialUpstream(Upstream):
         while True:
             n = self._owed.value
             self.request(n)
-            # After an unbounded request no other request is needed.
+            # After an unbounded request, upstream needs no other request.
             if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
                 return
 
@@ -69,7 +69,7 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
     """Subscribe to ``publisher``. Signal an exception of ``subscribe`` by ``on_error`` (§1.9)."""
     try:
         publisher.subscribe(subscriber)
-    except RecursionError:  # the RecursionError goes to a caller with room on the stack
+    except RecursionError:  # a RecursionError: only a caller with more stack can handle it
         raise
     except Exception as raised:
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
@@ -88,7 +88,7 @@ def raise_failure(failure: Failure | None) -> None:
         try:
             raise failure[0].with_traceback(failure[1])
         finally:
-            del failure  # so that the traceback does not keep the error (§3.13)
+            del failure  # without this line, the error's traceback keeps the error alive (§3.13)
 
 
 def check_process(pid: int) -> None:

@@ -55,7 +55,7 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """Two limits of what one subscription may request. ``take(3)``, for example, sets both to 3."""
+    """How many elements a subscription may request. For ``take(3)``, both limits are 3."""
 
     budget: int
     """How many elements may be requested, without the replacements for dropped elements."""

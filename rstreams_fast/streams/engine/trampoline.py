@@ -57,7 +57,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # a call from above ends here, so the nesting starts anew
+        self.depth = 0  # calls from above are queued here, so they do not nest further
         self._requested = 0
         self._waits = Waits(NAME, TRAMPOLINE_PREFETCH)
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -102,7 +102,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             return False
         if self._deliver_from(self._input.elements, run):
             return True
-        if self._run is not None:  # the stream has not ended
+        if self._run is not None:  # the stream has not ended: ``_run`` is kept until then
             self._replenish(self._requested - run.pulled)
         return False
 
@@ -165,8 +165,8 @@ class OperatorPublisher(Generic[A]):
         try:
             subscription = self._make(subscriber, self._argument)
         except (MemoryError, WorkDroppedError) as error:
-            # The subscription cannot be made: for example, there is no memory for a large ring, or
-            # the event loop is closed.
+            # The operator cannot make its subscription: there is no memory for a large ring, or the
+            # event loop is closed, for example.
             refuse(subscriber, error)
         else:
             subscribe_to(self._upstream, subscription)

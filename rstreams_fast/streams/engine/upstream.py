@@ -56,12 +56,12 @@ class Upstream:
         # attach() and cancel() can run at the same time. Each calls ``enter()`` of this Wip, and
         # the second to do so cancels the subscription.
         self._attach_cancel_race = Wip()
-        # For a subscription from outside this package: lets one thread at a time call it.
+        # Lets one thread at a time call a subscription from outside this package.
         self._calls: Wip | None = None
-        self._requesting_thread = 0  # the thread that is in its ``request``
+        self._requesting_thread = 0  # id of the thread in ``request`` of an outside subscription
         self._subscription: Subscription | None = None
         self.due = 0
-        self._part = 0  # how many elements one request may have; 0: any number
+        self._part = 0  # the most elements that are requested at once; 0: no limit
         self.in_custody = False
 
     def attach(self, subscription: Subscription) -> bool:
@@ -105,9 +105,9 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements in small parts, and stop after one turn (a millisecond).
+        """Request ``n`` more elements in small parts. Stop after one turn (a millisecond).
 
-        Elements that are not requested then are counted in ``due``. The next call requests them,
+        ``due`` counts the elements that are not requested by then. The next call requests them,
         too. A publisher of this package may make its elements on this thread, which can take long.
         So the first request is for one element. Later requests grow to the number of elements that
         the publisher sends in a turn. Other publishers get one request for all elements.
@@ -148,7 +148,8 @@ class Upstream:
     def on_late_element(self) -> None:
         """Handle an element that came after the end: cancel upstream, if that is not done yet.
 
-        It is not done if another thread called ``cancel`` while this thread was in ``request``.
+        If another thread called ``cancel`` while this thread was in ``request``, upstream is not
+        cancelled yet.
         """
         if self._requesting_thread == get_ident() and self.latch.won:
             self._cancel_attached()
@@ -180,7 +181,7 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder for ``metrics()``. ``metrics_of`` later replaces it in a loop."""
+        """Return a placeholder, which ``metrics_of`` replaces by the result of ``metrics()``."""
         return metrics_further_up(self._subscription)
 
     @property

@@ -39,7 +39,7 @@ class CallMethods(Generic[T_co]):
 
         All calls, and every ``request`` to upstream, run on one event loop, in copies of the
         context of ``subscribe``. The subscriber's first request starts the requests to upstream.
-        With a ``key``, an element sometimes waits for an earlier call with an equal key. Such an
+        With a ``key``, an element waits while an earlier call with an equal key runs. A waiting
         element counts towards ``prefetch``, not towards ``concurrency``.
 
         An error of upstream is signalled at once. There is one exception: if enough elements have
@@ -85,7 +85,7 @@ class CallMethods(Generic[T_co]):
                 function.
             ValueError: A bound is less than 1.
         """
-        # Imported on first use, so that programs without a loop do not load asyncio.
+        # Imported here, not at the top: programs without an event loop do not load asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
         return as_stream(self).with_part(

@@ -20,12 +20,12 @@ __all__ = ["USE_MAP_ASYNC", "as_stream", "publisher_of", "with_part"]
 S = TypeVar("S")
 A = TypeVar("A")
 
-#: The advice in the error message for a function that is ``async``.
+#: The end of the error message for a function that must not be ``async``.
 USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def as_stream(methods: object) -> Stream[Any]:
-    """Return ``methods``, which is a stream, but with the static type ``Stream``."""
+    """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
     return methods  # type: ignore[return-value]
 
 

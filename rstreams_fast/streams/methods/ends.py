@@ -74,10 +74,11 @@ class EndMethods(Generic[T_co]):
     def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
 
-        The iterator subscribes when it is entered, or with the first ``next`` or ``anext``. Leaving
-        the block, ``close()``, and an exception of ``next`` cancel upstream, once. A synchronous
-        publisher works on the consumer's thread. An error of the stream is raised once, after the
-        elements before it. One consumer may iterate at a time; any thread may call ``close()``.
+        The iterator subscribes when its block is entered, or with the first ``next`` or ``anext``.
+        The end of the block, ``close()``, and an exception of ``next`` cancel upstream, once. A
+        synchronous publisher works on the consumer's thread. An error of the stream is raised once,
+        after the elements before it. One consumer may iterate at a time. Any thread may call
+        ``close()``.
 
         ```python
         import rstreams_fast as rsf

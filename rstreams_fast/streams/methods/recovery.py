@@ -141,8 +141,8 @@ class RecoveryMethods(Generic[T_co]):
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry`` that has a
-                ``budget`` (a share of calls), or is combined with ``when`` or ``delay``.
+            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry`` with a
+                ``budget`` (a share of calls), or a ``Retry`` together with ``when`` or ``delay``.
         """
         if isinstance(times, Retry):
             if when is not None or delay is not None:

@@ -43,10 +43,10 @@ class ThreadMethods(Generic[T_co]):
 
         ``request``, ``cancel`` and ``subscribe`` return at once: the executor makes the requests to
         upstream. An error is signalled at once, and the elements in the buffer are dropped. But
-        they are delivered first if ``delay_error`` is set, or if enough elements have come for a
-        ``take`` below. A ``take(n)`` below also bounds the buffer: at most ``n`` elements are
-        requested. If the executor refuses the work, upstream is cancelled, and ``on_error`` signals
-        the refusal.
+        these elements are delivered first if ``delay_error`` is set, or if enough elements have
+        come for a ``take`` below. A ``take(n)`` below also bounds the buffer: at most ``n``
+        elements are requested. If the executor refuses the work, upstream is cancelled, and
+        ``on_error`` signals the refusal.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or

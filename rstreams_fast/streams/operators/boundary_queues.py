@@ -1,4 +1,4 @@
-"""The queues of ``publish_on``: they hold elements for delivery, and request more elements."""
+"""The queues of ``publish_on``: they request elements, and hold them until the delivery."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 __all__ = ["BoundaryQueue", "ElementQueue", "RequestFunction", "WeighedQueue", "ignore"]
 
 RequestFunction = Callable[[int], object]
-"""A function that requests ``n`` elements from upstream. Its errors end the stream."""
+"""A function that requests ``n`` elements from upstream. If it fails, the stream fails, too."""
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing. After the end of the stream a queue calls this function in place of the functions
-    that request elements or end the stream with an error.
+    """Do nothing.
+
+    At the end of the stream, this function replaces the queue's ``request`` and ``fail`` functions.
     """
 
 
 class BoundaryQueue(Protocol):
-    """Holds elements between two threads in a ring, and requests more elements.
+    """Interface of the queues: holds elements between two threads in a ring, and requests more.
 
     The thread that delivers elements calls all methods of this class. The thread on which upstream
     signals calls only ``input.accept``.
@@ -35,8 +36,8 @@ class BoundaryQueue(Protocol):
     #: Whether the stages above may put elements in the ring directly. Otherwise each element must
     #: pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether elements are taken out one at a time, so that each makes room for a new element at
-    #: once.
+    #: Whether the delivering thread must take out one element at a time. Then the queue can request
+    #: a new element after each of them.
     one_by_one: ClassVar[bool]
     #: The most elements that the ring holds.
     capacity: int
@@ -45,7 +46,7 @@ class BoundaryQueue(Protocol):
 
     @property
     def held_bytes(self) -> int | None:
-        """The bytes of the elements held; ``None`` if bytes are not counted."""
+        """How many bytes all held elements have; ``None`` if the queue does not count bytes."""
 
     def source(self) -> Any:
         """Return the ring or iterator from which the stages below take the elements."""
@@ -54,10 +55,10 @@ class BoundaryQueue(Protocol):
         """Return whether the queue holds no element."""
 
     def first_request(self) -> None:
-        """Make the first request."""
+        """Make the first request to upstream."""
 
     def replenish(self, pulled: int, /) -> None:
-        """Request more elements. ``pulled``: how many elements were taken out since the start."""
+        """Request more elements, if there is room. So far ``pulled`` elements were taken out."""
 
     def drop(self) -> None:
         """Drop all elements in the queue, and all elements that come later."""
@@ -83,7 +84,7 @@ class ElementQueue:
         self.capacity = capacity
         self._replenish_at = replenish_at(capacity)
         self._left = total
-        self._acknowledged = 0  # how many consumed elements were replaced by new requests
+        self._acknowledged = 0  # how many elements were taken out before the last ``request``
         self._request = request
 
     def source(self) -> Any:
@@ -122,8 +123,8 @@ class WeighedQueue:
     The lock ``_outstanding`` is held from a request until the requested element has come. If there
     is room and the lock is free, the delivering thread takes the lock and makes a request. When the
     element comes, the thread on which upstream signals makes the next request, or releases the lock
-    if there is no room. So upstream goes on while a slow element is delivered, and requests do not
-    overlap (§2.7).
+    if there is no room. So upstream can send while the subscriber processes an element. Requests do
+    not overlap (§2.7).
     """
 
     __slots__ = (
@@ -169,7 +170,7 @@ class WeighedQueue:
         self._gone = 0
         self._acknowledged = 0
         self._outstanding = threading.Lock()
-        self._expected = DemandCounter()  # requested elements that have not come: at most 1
+        self._expected = DemandCounter()  # how many requested elements have not come yet: 0 or 1
         self._deciding = Wip()
         self._request = request
         self._fail = fail
@@ -189,7 +190,7 @@ class WeighedQueue:
         # stream, and drop() then replaces these fields.
         fail, weigher = self._fail, self._weigher
         if weigher is None:
-            return True  # the stream is over: the element is dropped
+            return True  # the stream is over: drop the element, and report no error
         try:
             self._expected.fulfil(1)
         except DemandExceededError:
@@ -212,7 +213,7 @@ class WeighedQueue:
         The caller must hold the lock.
         """
         if not self._deciding.enter():
-            return  # the call that is in the loop below goes through it once more
+            return  # the earlier call, which is still in the loop below, repeats the loop
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:
@@ -223,7 +224,7 @@ class WeighedQueue:
             else:
                 self._outstanding.release()
                 # Look for room again. Before the release, the delivering thread may have made room.
-                # But it could not take the lock, and so it has made no request.
+                # It could not take the lock, so it has made no request.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():

@@ -35,7 +35,7 @@ class _CombineSubscription(FanIn):
 
     Elements wait in the queue ``_mail``, in the order in which they came. The first request to each
     publisher is for one element: no tuple can be made before each publisher has sent an element.
-    After each publisher's first element, more elements are requested in advance.
+    When each publisher has sent an element, ``prefetch`` elements are requested from each.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")
@@ -71,7 +71,8 @@ class _CombineSubscription(FanIn):
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            if not self._alive or latest[place] is None:  # no other tuple can be made
+            # No more tuples can come: all publishers have ended, or one ended without an element.
+            if not self._alive or latest[place] is None:
                 return self._complete()
             return True
         if not demand:

@@ -46,10 +46,10 @@ def _new_arbiter(
 
 
 class _Outer:
-    """The subscriber to upstream.
+    """Receives upstream's elements, and makes publishers from them for a ``SubscriptionArbiter``.
 
-    A function makes a publisher from each element. Only one of these publishers is active at a
-    time. Meanwhile the later elements wait in this object.
+    ``inner`` is the subscriber to upstream. The arbiter subscribes to one publisher at a time.
+    Meanwhile the elements from which no publisher was made yet wait in this object.
     """
 
     __slots__ = (
@@ -73,11 +73,11 @@ class _Outer:
         self._demand, self._pending = arbiter._demand, arbiter.pending.counter
         self._fn: ToPublisher | None = arbiter._wrap_function(options.fn)
         self._replenish_at = replenish_at(options.prefetch)
-        self._done = False  # whether upstream has ended
+        self._done = False  # whether upstream has completed
         self._waiting: deque[Any] = deque()
         self._begun = False
         self._unasked = options.prefetch
-        self._idle = True  # no publisher is active: the next element is used at once
+        self._idle = True  # whether no publisher is active, so that ``next`` must be called
         self._waits = Waits(options.describe(), options.prefetch)
 
     def receive(self, burst: list[Any], over: bool, /) -> bool:
@@ -106,7 +106,7 @@ class _Outer:
         done, waiting, fn = self._done, self._waiting, self._fn
         if error is not None:
             return Ended(error)
-        if fn is None:  # the stream is over
+        if fn is None:  # close() was called: the stream is over
             return None
         if waiting:
             self._unasked += 1
@@ -121,7 +121,7 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # The current publisher may be a sequence, which the arbiter iterates. Then ``mine.demand``
+        # If the current publisher is a sequence, the arbiter iterates it. Meanwhile ``mine.demand``
         # may still count delivered elements. ``arbiter.outstanding()`` does not count them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())

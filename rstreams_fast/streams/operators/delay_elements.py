@@ -1,4 +1,4 @@
-"""``delay_elements``: waits some seconds before it delivers an element."""
+"""``delay_elements``: waits some seconds before it delivers each element."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _DelaySubscription(FanIn):
 
     def _begin_to_wait(self) -> None:
         # Make a new deadline for each element. The thread of the previous deadline may still be
-        # busy with a request to upstream: it would see the time of the next element too late.
+        # busy with a request to upstream. Then the next element would be delivered too late.
         self._close_deadline()
         timer = self._timer
         self._due_at = due_at = [timer.now() + self._seconds]

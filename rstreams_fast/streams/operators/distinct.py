@@ -12,7 +12,7 @@ __all__ = ["new_filter"]
 
 
 def new_filter(key: Callable[[Any], Hashable] | None, max_keys: int) -> Callable[[Any], bool]:
-    """Return a predicate for one subscription: whether the element's key is new.
+    """Return a predicate, for one subscription, that is true for an element with a new key.
 
     The predicate remembers ``max_keys`` keys. It forgets the least recently seen key first.
     """

@@ -30,20 +30,21 @@ class Division(Protocol):
     """The rule that decides to which substream or list an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put elements in their substreams or lists, and count them in ``divider.received``."""
+        """Put the elements of ``burst`` in parts, and count them in ``divider.received``."""
 
 
 class CapacityRule(Protocol):
-    """The rule that decides how many elements may be held, and so how many to request."""
+    """The rule that decides how many elements all parts may hold, and so how many to request."""
 
-    #: Whether an element that leaves a substream makes room for another element.
+    #: Whether all substreams share one bound, so that an element that leaves any substream makes
+    #: room for a new element.
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
         """Return how many more elements to request from upstream."""
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Check whether the stream is stuck, because nobody takes the elements that are held.
+        """Check, at once or later, whether the stream is stuck: no subscriber takes held elements.
 
         The divider calls this when all requested elements have come.
         """
@@ -52,8 +53,8 @@ class CapacityRule(Protocol):
 class Divider(OperatorSubscriber, ListSubscriber):
     """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
-    After the subscriber's cancel no new substream is opened, but the open substreams go on.
-    Upstream is cancelled when no open substream has a subscriber.
+    After the subscriber's cancel no new substream is opened, but the open substreams go on. Then
+    upstream is cancelled when no open substream has, or can still get, a subscriber.
 
     The operator (such as ``group_by``) sets two attributes. ``division`` decides to which part an
     element belongs. ``capacity`` decides how many elements may be held.
@@ -84,11 +85,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
-        # Do not pause between deliveries on an event loop. Synchronous code on the loop may block
-        # the loop until an element of a substream comes. A pause would then never end.
+        # ``turns`` would pause the delivery on an event loop after a millisecond. If synchronous
+        # code blocks the loop until an element comes, the pause would never end. Use no ``turns``.
         self.turns = None
         self.name = name
-        #: New substreams and full lists, which the subscriber has not requested yet.
+        #: New substreams and full lists that were not delivered to the subscriber yet.
         self.made: deque[Any] = deque()
         self._run = FusedRun(self.made, (), self._slot_by_bursts(subscriber), self._demand)
         #: The substreams that still take elements, by key.
@@ -98,22 +99,22 @@ class Divider(OperatorSubscriber, ListSubscriber):
         #: The lists that still take elements. A list is delivered when it is full, or when upstream
         #: completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got elements in the present call from upstream. Their subscribers are
-        #: woken at the end of the call.
+        #: Substreams that got elements in the present call of ``on_burst``. At its end their
+        #: subscribers are woken, and get the elements.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
-        # ``parts_requested``: the sum of downstream's requests. ``requested``: how many elements
-        # were requested from upstream. ``received``: how many elements have come. ``taken``: how
-        # many elements have left their substreams. ``_requesting``: lets one thread at a time make
-        # requests to upstream, and none before the subscriber's on_subscribe has returned.
+        # ``parts_requested``: how many parts downstream has requested. ``requested``: how many
+        # elements were requested from upstream. ``received``: how many elements have come.
+        # ``taken``: how many elements have left their substreams. ``_requesting`` lets one thread
+        # at a time make requests, and none before the subscriber's on_subscribe has returned.
         self.parts_requested = DemandCounter()
         self.requested = 0
         self.received = 0
         self.taken = DemandCounter()
         self._requesting = Wip(held=True)
-        #: The id of the thread on which upstream signals at present; 0: none.
+        #: The id of the thread on which upstream signals elements now; 0 if there is none.
         self.signals = 0
         self._waits = Waits(name, max_held)
 
@@ -176,21 +177,21 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # Elements in windows and groups are not passed to the hook of ``on_discard``:
-                    # several windows may hold the same element.
+                    # Remove the element from ``custody``: the hook of ``on_discard`` gets no
+                    # elements of windows or groups, as several windows may hold the same element.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
         finally:
-            burst.clear()  # otherwise a traceback would keep the elements in memory (§3.13)
+            burst.clear()  # drop the elements: an error's traceback would keep them alive (§3.13)
             element = None
         if self.made:
             self._enter()
         touched, self.touched = self.touched, {}
         for substream in touched:
             substream.wake()
-        if self._failed:  # also end substreams that were opened during the failure
+        if self._failed:  # end substreams that were opened after ``_fail`` had ended all others
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
         self.cancel_if_unused()
@@ -212,9 +213,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.cancel_if_unused()
 
     def _fail(self, error: BaseException) -> None:
-        # Store no error: its traceback would keep subscribers in memory (§3.13).
+        # Do not store ``error``: its traceback would keep subscribers in memory (§3.13).
         self._failed = True
-        alone = self._demand.cancelled and bool(self.open)  # only substreams can get the error
+        # ``alone``: downstream has cancelled, so only the open substreams can get the error.
+        alone = self._demand.cancelled and bool(self.open)
         if not alone:
             super()._fail(error)
         self._end_all(error, delivered=not alone)
@@ -235,13 +237,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that the rules ``division`` and ``capacity`` call ---------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``. Downstream gets it when upstream's present call ends."""
+        """Open a substream for ``key``. It is delivered when the current ``on_burst`` ends."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``, for delivery when upstream's present call ends."""
+        """Put ``elements`` in ``substream``, for delivery when the current ``on_burst`` ends."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
@@ -258,7 +260,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def latch(self) -> Latch:
-        """A latch, closed when upstream ends or is cancelled. Elements are ignored from then on."""
+        """A latch, closed when upstream ends or is cancelled. Later elements are ignored."""
         return self._upstream.latch
 
     @property
@@ -270,19 +272,19 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def shares_capacity(self) -> bool:
-        """Whether an element that leaves a substream allows a request for another element."""
+        """Whether an element that leaves any substream makes room for a new element."""
         return self.capacity.shared
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether no new substream will be opened."""
+        """Whether downstream's subscription is over. Then no new substream is opened."""
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether this method is called within a signal of upstream, on the same thread.
+        """Whether upstream is signalling elements on the calling thread now.
 
-        Then upstream sends nothing until this code has returned. So this code must not wait for an
-        element.
+        Then upstream sends nothing until that signal has returned. So the calling thread must not
+        wait for an element.
         """
         return self.signals == get_ident()
 
@@ -292,17 +294,17 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def request_more(self) -> None:
-        """Request more elements, if each element that leaves a substream makes room for another."""
+        """Request more elements, if elements that leave a substream make room for others."""
         if self.capacity.shared:
             self.request_elements()
 
     def close_substream(self, substream: Substream) -> None:
-        """Close ``substream`` to new elements. The next element with its key opens a new one."""
+        """Close ``substream`` to new elements. The next element with its key opens another."""
         self.remove(substream)
         self.cancel_if_unused()
 
     def cancel_if_unused(self) -> None:
-        """Cancel upstream if no substream has a subscriber, and no new substream will be opened."""
+        """Cancel upstream if no substream will be opened, and no open one can have a subscriber."""
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -315,7 +317,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def drop_abandoned(self) -> None:
-        """Drop substreams to which nobody can subscribe, and request more elements."""
+        """If downstream takes no more substreams, drop abandoned ones. Then request more elements.
+
+        A substream is abandoned if nobody has subscribed to it, and nobody can subscribe any more.
+        """
         self.cancel_if_unused()
         self.request_more()
 

@@ -35,7 +35,7 @@ class Expand(Boundary):
 
 
 class _ExpandSubscription(FanIn):
-    """Requests elements from one publisher at a time.
+    """The subscription of ``expand``. It requests elements from one publisher at a time.
 
     To *expand* an element is to call the function with the element, and to subscribe to the
     publisher that the function returns.
@@ -76,14 +76,15 @@ class _ExpandSubscription(FanIn):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # the stream is over, and no other code clears _waiting
+        if self._demand.value < 0:  # the stream is over: no later code would clear _waiting
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
         # Increase ``consumed`` only when the elements are in ``_waiting``: ``_upward``, on another
-        # thread, reads ``consumed`` first, and then looks for an element in ``_waiting``.
+        # thread, reads ``consumed`` first, and then looks for an element in ``_waiting``. In the
+        # other order ``_upward`` could miss the element.
         inner.consumed += count
-        del burst  # otherwise a traceback would keep the elements in memory (§3.13)
+        del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
         self._enter()
         if over:
             # Set ``done`` only when the last element is in ``_waiting``. So, if ``done`` is set and
@@ -100,7 +101,7 @@ class _ExpandSubscription(FanIn):
             self._end_after(inner, error)
 
     def _end_after(self, inner: Inner, error: BaseException | None) -> None:
-        """End the stream, with ``error`` if given, after the elements that have come."""
+        """End the stream, with ``error`` if given, after the delivery of all elements so far."""
         self._mail.append((inner, Ended(error)))
         self._enter()
 
@@ -116,7 +117,7 @@ class _ExpandSubscription(FanIn):
             self._pending.return_unreceived(current)
         elif not self._deep:
             return self._pending.request_from(current)
-        elif current.consumed < current.requested:  # the requested element has not come yet
+        elif current.consumed < current.requested:  # request no more: one element is still to come
             return False
         elif not self._waiting:
             return self._pending.request_from(current, 1)
@@ -136,7 +137,7 @@ class _ExpandSubscription(FanIn):
         if waiting and fn is not None:
             try:
                 publisher = publisher_from("expand", fn, waiting.popleft())
-            except RecursionError:  # a RecursionError: only a caller with more stack can report it
+            except RecursionError:  # the RecursionError goes to a caller with room on the stack
                 raise
             except Exception as raised:
                 self._end_after(current, raised)

@@ -16,9 +16,9 @@ __all__ = ["FlatMap", "ToPublisher", "publisher_from"]
 
 
 def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[Any]:
-    """Return the publisher ``fn(element)``. If the result is no publisher, raise an error.
+    """Return the publisher ``fn(element)``.
 
-    The error's message names ``operator``.
+    If the result is no publisher, raise an error whose message names ``operator``.
     """
     publisher = fn(element)
     if callable(getattr(publisher, "subscribe", None)):

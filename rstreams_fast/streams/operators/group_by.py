@@ -1,6 +1,6 @@
 """``group_by``: divides a stream into one stream (group) for each key.
 
-One bound applies to the elements that all open groups hold together.
+One bound applies to the number of elements that all groups hold together.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class _ByKey:
             # Count the elements only now, when they are in their groups. The count starts the check
             # for a stuck stream, and this check looks for elements in the groups.
             divider.received += came
-            # Without this line a traceback would keep the element in memory (§3.13).
+            # The traceback of an error must not keep the element in memory (§3.13).
             element = group = key = None
 
     def _open_group(self, key: Hashable, divider: Divider) -> Substream | None:
-        """Open a group, unless downstream takes no more groups."""
+        """Return a new group for ``key``; ``None`` if downstream takes no more groups."""
         options = self._options
         if divider.takes_no_more:
             return None

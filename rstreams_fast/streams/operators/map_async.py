@@ -51,7 +51,7 @@ from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 __all__ = ["MapAsync"]
 
 CONCURRENCY = 64
-"""Default of ``concurrency``, the most calls at a time."""
+"""Default of the argument ``concurrency``: the most calls that run at a time."""
 
 ORDERED_PREFETCH_PER_CALL = 64
 """For ordered results, ``prefetch`` is by default this number times ``concurrency``.
@@ -60,14 +60,14 @@ A result must wait until all earlier results are delivered. So while one call is
 room for the results of many later calls: about 64 results for each concurrent call."""
 
 PREFETCH_PER_CALL = 4
-"""The same as ``ORDERED_PREFETCH_PER_CALL``, but with ``ordered=False``."""
+"""With ``ordered=False``, ``prefetch`` is by default this number times ``concurrency``."""
 
 MAX_DEFAULT_PREFETCH = 65_536
 """The largest default of ``prefetch``, unless ``concurrency`` is larger."""
 
 
 class MapAsync(Boundary):
-    """The options of ``Stream.map_async``, whose docstring says what they mean."""
+    """The options of ``Stream.map_async``. The docstring of that method explains them."""
 
     operator = "map_async"
 
@@ -105,7 +105,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch`` for a ``concurrency`` of 1."""
+        """Return the default of ``prefetch``, divided by ``concurrency``."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -150,7 +150,7 @@ class MapAsync(Boundary):
 
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:
-    with suppress(Exception):  # repr may raise
+    with suppress(Exception):  # ``repr(element)`` may raise: then add no note
         note = f"rstreams_fast: {stage} failed for the element {reprlib.repr(element)}"
         add_note(error, note)
 
@@ -181,15 +181,15 @@ def _subscription(
     on_loop = options.resource()
     try:
         return _MapAsyncSubscription(subscriber, options, on_loop, total)
-    except MemoryError:  # the ring may be too large
+    except MemoryError:  # too little memory for the ring
         on_loop.close()
         raise
 
 
 class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
-    """The subscription of ``map_async``, which works on the event loop.
+    """The subscription of ``map_async``. It makes calls, and delivers results, on the event loop.
 
-    Other threads may request, cancel, and send upstream's signals.
+    Any thread may call ``request`` and ``cancel``, and upstream may signal on any thread.
     """
 
     __slots__ = (
@@ -222,27 +222,27 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None
-        # The window (``_window``) whose cancelled calls are still running after the end of the
-        # stream. Otherwise None.
+        # ``_ending``: after the end of the stream, the ``CallWindow`` whose cancelled calls are
+        # still running. Otherwise None.
         self._ending: Any = None
-        self._requestable = options.prefetch  # how many more elements may be requested
+        self._requestable = options.prefetch  # how many more elements may be requested now
         spare = options.prefetch - options.concurrency
-        # ``_replenish_at``: how many delivered results cause a new request. It is so small that
-        # elements for ``concurrency`` calls are still there at the time of the request.
+        # After ``_replenish_at`` delivered results the drain makes a new request. This number is
+        # so small that elements for ``concurrency`` calls are still there at that time.
         self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
-        self._requesting_thread = 0  # the id of the thread that makes a request at present; 0: none
+        self._requesting_thread = 0  # the id of the thread that calls ``request`` now; 0: none
         self._stopped = False
         self._failure_reported = False  # whether the failure of a call was signalled or reported
         self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
-        # A future that is completed when all calls have ended.
+        # A future for the code that awaits the stream. It is completed when all calls have ended.
         self._closing: asyncio.Future[None] | None = None
 
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # ``_wip`` is held until the subscriber's on_subscribe has returned: nothing is delivered
-        # before.
+        # ``_wip`` is held until the subscriber's on_subscribe has returned: no result is delivered
+        # before that.
         if self._signal_on_subscribe() and not self._wip.leave():
             self._start_drain()
 
@@ -261,7 +261,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         """Signal the error at once, without the results that are not delivered yet.
 
         But the results are delivered first if downstream uses at most ``_total`` elements (as
-        ``take(n)`` does), and upstream has sent as many. ``_work`` decides this.
+        ``take(n)`` does), and upstream has sent ``_total``. ``_work`` decides this.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -281,7 +281,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _start_drain(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
-            self._drain()  # only an end has to be signalled, which needs no loop
+            self._drain()  # only the end must be signalled, which needs no event loop
         else:
             super()._start_drain()
 
@@ -330,7 +330,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # ``arm`` makes the ring call ``on_burst`` as soon as it gets an element. Otherwise upstream
+        # ``arm`` makes the ring call ``on_burst`` as soon as an element comes. Otherwise upstream
         # calls ``on_burst`` only after several elements, and may wait long before the second one.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
@@ -341,7 +341,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         return int(self._delivered + pending + len(self._input.elements))
 
     def _end(self) -> bool:
-        """Signal upstream's end. Call this when all results are delivered."""
+        """Signal upstream's completion or error. Call this when all results are delivered."""
         return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
@@ -378,7 +378,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_error())
-                    break  # another thread may have ended the stream, and not set _stopped yet
+                    break  # ``_stopped`` may still be false while another thread ends the stream
                 if self._stopped:
                     break
                 delivered += 1
@@ -389,7 +389,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
-            del subscriber  # otherwise a traceback would keep the subscriber in memory (§3.13)
+            del subscriber  # drop the subscriber: an error's traceback would keep it alive (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered
@@ -419,7 +419,9 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()  # no call starts from now on; any thread may cancel the permits
 
     def _refused(self, error: BaseException) -> None:
-        window, self._window = self._window, None  # a closed loop cannot cancel the calls
+        # The loop runs no more work, so it cannot cancel the calls. Without ``_window``,
+        # ``_drop_references`` does not try to cancel them.
+        window, self._window = self._window, None
         if window is not None:
             window.permits.cancel()
         super()._refused(error)
@@ -433,8 +435,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.release()
         else:
-            # Forbid new calls before ``_window`` becomes None: ``_stop``, on another thread, uses
-            # ``_window`` to forbid them, and would do nothing afterwards.
+            # Forbid new calls before ``_window`` becomes None. ``_stop``, on another thread, may
+            # not have forbidden them yet, and cannot do so without ``_window``.
             window.permits.cancel()
             self._window = None
             failure = window.failure

@@ -44,10 +44,10 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 __all__ = ["MapBlocking"]
 
 TARGET_SECONDS: Final = 0.003
-"""The seconds that a burst (several calls in one submission to the pool) should take."""
+"""How many seconds a burst (several calls in one submission to the pool) should take."""
 
 MAX_BURST_SECONDS: Final = 0.004
-"""The seconds after which a burst makes no more calls."""
+"""After this many seconds a burst (one submission to the pool) makes no more calls."""
 
 MAX_BURST: Final = 64
 """The most calls in a burst (one submission to the pool)."""
@@ -65,7 +65,7 @@ CPython has this class since 3.14. In older versions ``_INTERPRETER_POOL`` is an
 
 
 class MapBlocking(MapAsync):
-    """Calls ``fn(element)`` on ``executor`` for each element, up to ``concurrency`` at a time."""
+    """Calls ``fn(element)`` on ``executor``: at most ``concurrency`` calls run at a time."""
 
     operator = "map_blocking"
 
@@ -100,7 +100,7 @@ class MapBlocking(MapAsync):
     def resource(self) -> Resource:
         """Return the ``Resource`` on which results are delivered.
 
-        It is the event loop that runs on this thread or, without a loop, a new thread.
+        It is the event loop that runs on the calling thread or, without a loop, a new thread.
         """
         if running_loop() is not None:
             return super().resource()
@@ -124,16 +124,17 @@ class _Burst:
         # ``made``: results that the pool's thread has stored. ``results``: results that the
         # delivering thread has taken from ``made``, and not delivered yet.
         self.made = list[Any]()
-        self.error: BaseException | None = None  # the error of the call after the last result
+        self.error: BaseException | None = None  # the error that stopped the calls, or None
         self.seconds = 0.0
-        self.is_over = False  # whether no more results will come
+        self.is_over = False  # whether results of the next burst may follow these results
         self.results = list[Any]()
 
 
 class _Calls:
     """Makes the calls on the pool, and holds their results, as ``CallWindow`` does for map_async.
 
-    Only the thread that delivers results may use this object. But any thread may use ``permits``.
+    Only the thread that delivers results may call the public methods. Any thread may use
+    ``permits``, and read ``pending``.
     """
 
     running = 0  # always 0: at the end the subscription does not wait for running calls
@@ -142,11 +143,11 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # A burst is one submission of several calls. ``_size``: how many elements the next burst
-        # gets. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for
-        # submission, with elements for which an earlier burst made no call. ``_results``: the
-        # bursts with results; if results are ordered, all bursts, in order. ``_ended``: bursts that
-        # the pool's threads have ended.
+        # A burst is one submission of several calls. ``_size``: the most elements of a new burst.
+        # ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for submission,
+        # with elements for which an earlier burst made no call. ``_results``: the bursts with
+        # results; if results are ordered, all bursts, in order. ``_ended``: bursts that are over,
+        # and that the delivering thread has not handled yet.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
@@ -160,14 +161,14 @@ class _Calls:
     def pending(self) -> int:
         """Return the number of calls that are not over, and of results that are not delivered.
 
-        A failure of a call adds 1.
+        If a call has failed, the result is larger by 1.
         """
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for about ``most`` elements of ``queue``, and return their number.
+        """Submit about ``most`` elements of ``queue`` to the pool, and return their number.
 
-        If there is no element, return 1 if a call has failed, otherwise 0.
+        If none was submitted, return 1 if a call has failed, otherwise 0.
         """
         self._collect_ended()
         options = self._options
@@ -192,14 +193,14 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # not 0 if a call failed
+        return count or int(self.failure is not None)  # 1: the drain must signal the failure
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
-        held = [burst]  # the thread that ends the calls empties this list
+        held = [burst]  # only the thread that takes ``burst`` from this list ends the burst
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -226,33 +227,33 @@ class _Calls:
         burst = take_held(held)
         if burst is not None:
             self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
-            del burst  # otherwise a traceback would keep the elements in memory (§3.13)
+            del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
 
     def _on_done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        elif (burst := take_held(held)) is not None:  # it is empty if _make ended the calls
+        elif (burst := take_held(held)) is not None:  # None: ``_make`` has ended the burst
             self._end(burst, future.result())
 
     def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
-        # ``held`` is empty if the calls have run in spite of ``error``: if a pool cannot start a
-        # new thread, ``submit`` raises, but an older thread of the pool may still make the calls.
+        # ``held`` is empty if ``_make`` runs although ``submit`` raised ``error``: the pool could
+        # not start a new thread, but an older thread of the pool makes the calls.
         burst = take_held(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
 
     def _end(self, burst: _Burst, outcome: list[Any]) -> None:
         burst.made, burst.error, burst.seconds = outcome
-        outcome.clear()  # an error's traceback may keep the list in memory
+        outcome.clear()  # empty the list: an error's traceback may keep it alive
         if self._custody is not None:
             _register_outcome(self._custody, burst)
         ended, enter = self._ended, self._enter
         ended.append(burst)
         if enter is not None:
             enter()
-        if self._enter is None:  # cancel() may have looked at ``ended`` before this burst was there
+        if self._enter is None:  # cancel() may have emptied ``ended`` before this append
             _report_errors(ended)
 
     def _collect_ended(self) -> None:
@@ -285,7 +286,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Take the next results of one burst, ``most`` results or fewer."""
+        """Remove and return the next results of one burst, at most ``most``."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -336,7 +337,7 @@ class _Calls:
 
 def _report_errors(ended: deque[_Burst]) -> None:
     """Remove all bursts from ``ended``. Report their errors, as the stream has ended already."""
-    with contextlib.suppress(IndexError):  # another thread may take them, too
+    with contextlib.suppress(IndexError):  # another thread may be emptying ``ended``, too
         while True:
             error = ended.popleft().error
             # A WorkDroppedError is not reported: it only says that a call was cancelled.
@@ -361,11 +362,11 @@ def _call(
                 break
     except BaseException as raised:
         error = raised
-        if isinstance(raised, StopIteration):  # StopIteration would end a caller's loop silently
+        if isinstance(raised, StopIteration):  # a StopIteration would silently end a caller's loop
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
-            add_note(error, traceback.format_exc())  # pickling loses the traceback itself
+            add_note(error, traceback.format_exc())  # pickling the error loses its traceback
         outcome[1] = error
         elements.clear()
         # The error's traceback keeps this frame, and so its variables, in memory. Clear them.
@@ -378,7 +379,7 @@ def _register_outcome(custody: Custody, burst: _Burst) -> None:
     """Tell ``custody`` (the record of undelivered elements) what has become of the elements.
 
     Register each result, and register again each element for which no call was made. If the call
-    for an element has failed or has returned ``None``, pass it to the hook of ``on_discard``.
+    for an element has failed or returned ``None``, pass the element to the hook of ``on_discard``.
     """
     made = len(burst.made)
     for element, result in zip(burst.elements, burst.made, strict=False):

@@ -55,10 +55,10 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def flattened(
     publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``, but replace each merged publisher by the publishers that it merges.
+    """Yield ``publishers``. In place of a merged or concatenated one, yield the publishers in it.
 
-    The same holds for concatenated publishers. ``is_alike(publisher)`` tells whether ``publisher``
-    is to be replaced. So calls do not nest in a long chain such as ``a.merge(b).merge(c)``.
+    ``is_alike(publisher)`` is true if ``publisher`` must be replaced so. Otherwise calls would nest
+    in a long chain such as ``a.merge(b).merge(c)``.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -87,7 +87,7 @@ class _Merge:
 
 
 class DelayedErrors:
-    """Collects errors of publishers. With ``delay`` they wait until all elements are delivered."""
+    """Collects errors of publishers. With ``delay``, errors are signalled after all elements."""
 
     __slots__ = ("_delay", "_errors")
 
@@ -112,11 +112,11 @@ class DelayedErrors:
 
 
 class Outer:
-    """The upstream of a ``flat_map``. The function ``fn`` makes a publisher from each element.
+    """The state of ``flat_map``'s upstream. The function ``fn`` makes a publisher of each element.
 
     An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are in
-    progress at a time. An element is in progress from its request until its publisher is over. With
-    ``sequential``, only the oldest inner delivers, and the others wait.
+    progress at a time: from the request for the element until its publisher's elements were
+    delivered. With ``sequential``, only the oldest inner delivers, and the others wait.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -126,14 +126,14 @@ class Outer:
         self.fn: ToPublisher | None = fn
         self.concurrency = concurrency
         self.elements: deque[Any] = deque()
-        self.vacant = DemandCounter()  # how many more elements may be requested
+        self.vacant = DemandCounter()  # how many elements may be requested from upstream now
         self.turn = False
-        # The inners in the order of delivery, or None without ``sequential``.
+        # ``_line``: the inners in the order of delivery, or None without ``sequential``.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
         """Add ``inner`` to the order of delivery. Only ``_open_inner`` may call this."""
-        line = self._line  # read the field once: clear() may replace it
+        line = self._line  # read ``_line`` once: clear(), on another thread, may replace it
         if line is not None:
             line.append(inner)
 
@@ -143,7 +143,7 @@ class Outer:
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that is not over; ``None`` without ``sequential``.
+        """Return the oldest inner that can still deliver; ``None`` without ``sequential``.
 
         Only the delivering thread may call this.
         """
@@ -177,7 +177,7 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # publishers that have elements; they deliver in turns
+        self._ready: deque[Inner] = deque()  # inners with elements that wait; they deliver in turns
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
         # How many publishers are not over. In ``flat_map`` this number also counts upstream, and
@@ -233,7 +233,7 @@ class Merging(FanIn):
             self._inner_ended(Inner(self), raised)
             return
         finally:
-            del element  # otherwise a traceback would keep the element in memory (§3.13)
+            del element  # drop the element: an error's traceback would keep it alive (§3.13)
         inner = new_inner(self, publisher)
         outer.add(inner)
         self._subscribe(inner)
@@ -330,8 +330,8 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Deliver only as many elements as may be delivered before one of the publishers needs its
-        # next request. The request is then made before further elements are delivered.
+        # Stop when the next request to one of the publishers is due (see ``most``). So this request
+        # is made before more elements are delivered.
         most = min(prefetch.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)

@@ -41,13 +41,13 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Merges sorted publishers: delivers the least of their first elements.
+    """Merges sorted publishers: compares their oldest elements, and delivers the least of these.
 
-    With ``reverse`` it delivers the greatest of them.
+    With ``reverse`` it delivers the greatest of these.
 
-    Each publisher has a queue. Its elements wait there until every publisher that is not over has
-    sent an element. The newest element is the first in the queue, and the oldest is the last, so
-    that ``pop`` takes it. This oldest element is called the *head*.
+    Each publisher has a queue for its elements. Nothing is delivered while a publisher that has not
+    ended has an empty queue. The newest element is the first in the queue, and the oldest is the
+    last, so that ``pop`` takes the oldest. This oldest element is called the *head*.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -148,7 +148,7 @@ class _SortedSubscription(FanIn):
                     insort(heads, (head, rank, inner))
             return inner
         finally:
-            del heads, queue, head  # otherwise a traceback would keep elements in memory (§3.13)
+            del heads, queue, head  # the traceback of an error must not keep elements (§3.13)
 
     def _drop_references(self) -> None:
         super()._drop_references()

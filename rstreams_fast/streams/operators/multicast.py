@@ -109,7 +109,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 class Multicast(Boundary):
     """Makes the one publisher that all subscribers of the stream share."""
 
-    #: The shared publisher tolerates an upstream that breaks the rules.
+    #: The shared publisher tolerates an upstream that breaks the rules of Reactive Streams.
     guards = True
 
     def __init__(
@@ -145,7 +145,7 @@ class Multicast(Boundary):
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:
-        """Describe how upstream is shared, but not the elements kept for late subscribers."""
+        """Return a text on the buffer, on slow subscribers, and on the last subscriber's cancel."""
         words = {
             "shut_down": "shuts down",
             "keep": "waits for others",

@@ -29,10 +29,10 @@ class OnDiscard(Boundary):
 
 
 class _DiscardSubscription(Relay):
-    """Passes every signal on.
+    """Passes every signal on, and calls the hook of ``on_discard`` for each dropped element.
 
-    A ``Custody`` records the elements that are not delivered yet. It calls the hook for each
-    element that is dropped.
+    The ``Custody`` in ``_own`` records the elements that are not delivered yet. It calls the hook
+    when an operator above drops an element, and for all elements that are left at the end.
     """
 
     __slots__ = ("_below", "_own")
@@ -67,7 +67,8 @@ class _DiscardSubscription(Relay):
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
-        except RecursionError:  # a RecursionError: only a caller with more stack can report it
+        except RecursionError:
+            # The stack is full: only a caller further up has room on the stack to report the error.
             raise
         except BaseException:
             self.dropped()

@@ -11,14 +11,14 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["with_error_handler"]
 
 _REPLACEMENTS: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""The stages that can be replaced, each with its replacement. The replacement drops an element if
-the function returns ``None``."""
+"""Maps the name of a stage to the name of the stage that replaces it. The replacement drops an
+element for which its function returns ``None``."""
 
 
 class _CatchingFunction:
-    """Wraps the function of a stage: its exceptions go to ``handler``, and the result is ``None``.
+    """Calls the user's function of a stage. If it raises, calls ``handler`` and returns ``None``.
 
-    The stage drops an element for which its function returns ``None``.
+    The stage drops an element for which the result is ``None``.
     """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
@@ -46,18 +46,19 @@ def with_error_handler(
 ) -> list[Part]:
     """Return a copy of ``parts`` (the parts of a stream) in which the last stages are replaced.
 
-    A new stage drops each element for which its function raises an exception, and the stream goes
-    on. ``map``, ``map_not_none`` and ``filter`` are replaced, from the last part upwards. The first
-    part of another kind, and the parts above it, are not changed.
+    If the function of a new stage raises, the stage calls ``handler(exception, element)`` and drops
+    the element, and the stream goes on. ``map``, ``map_not_none`` and ``filter`` are replaced, from
+    the last part upwards. The first part of another kind, and all parts above it, are not changed.
 
     Raises:
-        ValueError: The last part is none of these three stages.
+        ValueError: The last part is not one of these three stages.
     """
     done: list[Part] = list(parts)
     place = len(parts)
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in _REPLACEMENTS:
         stage, fn = part.op
-        if isinstance(fn, _CatchingFunction):  # this stage and those above it drop elements already
+        if isinstance(fn, _CatchingFunction):
+            # An earlier ``on_error_continue`` has replaced this stage and the stages above it.
             return done
         place -= 1
         done[place] = Stage((_REPLACEMENTS[stage], _CatchingFunction(stage, fn, handler)))

@@ -2,9 +2,9 @@
 
 The operator makes an unbounded request. Upstream signals at any time, from any thread. The
 subscription holds a bounded number of elements and delivers them on demand. When the buffer is
-full, the strategy decides: an element is dropped, or the stream ends with an error. Every end, also
-the error of an overflow, is signalled after the elements that are held. There is one exception:
-``take_last``, which uses the same buffer, signals an error of upstream at once, without them.
+full, the strategy decides: an element is dropped, or the stream ends with an error. The terminal
+signal, also the error of an overflow, comes after the held elements. There is one exception:
+``take_last`` uses the same buffer, but signals an error of upstream without the held elements.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Overflow(enum.Enum):
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (1024) elements. If one more comes, the stream ends with a
+    """Hold up to ``capacity`` (default: 1024) elements. If one more comes, the stream ends with a
     ``BufferOverflowError``, after the held elements were delivered."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (1024) elements. If one more comes, it replaces the oldest."""
+    """Hold up to ``capacity`` (default: 1024) elements. A further element replaces the oldest."""
     DROP_LATEST = "drop_latest"
-    """Hold up to ``capacity`` (1024) elements. If one more comes, it is dropped."""
+    """Hold up to ``capacity`` (default: 1024) elements. A further element is dropped."""
     LATEST = "latest"
-    """Hold only the newest element: it replaces the one before. ``capacity`` is 1."""
+    """Hold only the newest element: it replaces the previous element. ``capacity`` is 1."""
     ERROR = "error"
-    """Hold only requested elements, at most ``capacity`` (1024), until they are delivered. An
-    element that was not requested ends the stream with ``BufferOverflowError``."""
+    """Hold only elements that the subscriber has requested, at most ``capacity`` (default: 1024).
+    An element that was not requested ends the stream with a ``BufferOverflowError``."""
 
 
 _REPLACING = (Overflow.DROP_OLDEST, Overflow.LATEST)
@@ -60,10 +60,11 @@ class OverflowBoundary(Boundary):
     """The options of ``Stream.on_overflow``, or of a source with an overflow strategy.
 
     ``at_end``: elements are delivered only after the source has completed. ``on_demand``: upstream
-    gets no request before the subscriber's first request. Otherwise it gets its request at once.
+    gets no request before the subscriber's first request. By default upstream gets an unbounded
+    request when the stream begins.
     """
 
-    #: Signals may come from any thread and at any time, so upstream may break the rules.
+    #: This boundary tolerates a publisher that breaks the rules: signals may come on any thread.
     guards = True
 
     def __init__(
@@ -110,7 +111,10 @@ class OverflowBoundary(Boundary):
         return f"{self.name}: at most {self.capacity} element{plural}"
 
     def error(self, unasked: bool) -> BufferOverflowError:
-        """Return the error of an overflow, with advice for the user."""
+        """Return the error of an overflow, with advice for the user.
+
+        ``unasked``: whether the element was not requested. Otherwise the buffer was full.
+        """
         if unasked:
             what = "an element came that nobody had asked for"
         else:
@@ -155,23 +159,23 @@ class OverflowSubscription(OperatorSubscriber):
         super().__init__(subscriber, resource)
         self._options = options
         self._at_end = at_end
-        # ``offer`` holds this lock while it adds an element, but not while it delivers one. The
-        # lock is reentrant: the garbage collector may run a finalizer on the thread that holds it.
-        # No other user code runs under the lock.
+        # ``offer`` holds ``lock`` while it adds an element, but not while it delivers an element.
+        # The lock is reentrant: the garbage collector may run a finalizer on the thread that holds
+        # the lock, and the finalizer may call ``offer``. No other user code runs under the lock.
         self.lock = threading.RLock()
         self.open = True  # whether offer() accepts elements
         self._held: deque[Any] = deque()
         self._kept = 0  # how many elements were delivered or are held
-        #: The number of elements that were dropped. Written under the lock.
+        #: How many elements were dropped. ``offer`` changes this number under ``lock``.
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
-        self._has_requested = Latch()  # a latch, closed when the request to upstream is made
+        self._has_requested = Latch()  # a latch, closed when the one request to upstream is made
         self._waits = Waits(options.describe(), options.capacity, from_first_reading=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # ``_direct_slot``: the function that delivers an element at once if no other element is
-        # held. It is None if every element must be put in ``_held`` first.
+        # ``_direct_slot``: the function by which ``offer`` delivers a requested element at once, if
+        # no other element is held. None: every element must be put in ``_held`` first.
         direct_slot = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(direct_slot)
         self._direct_slot = direct_slot if direct else None
@@ -181,9 +185,9 @@ class OverflowSubscription(OperatorSubscriber):
     def offer(self, element: Any, entered: bool = False) -> bool:
         """Hold ``element`` or deliver it. If neither is possible, do what the strategy says.
 
-        Returns ``False`` if the stream has ended before, or ends now because the buffer is full.
-        ``entered``: ``element`` was already recorded for ``on_discard``. Otherwise this method
-        records it, except after the end.
+        Returns ``False`` if the stream has ended before, or ends now because of an overflow.
+        ``entered``: whether ``element`` is already recorded for ``on_discard``. If not, this method
+        records ``element``, unless the stream has ended.
         """
         options = self._options
         victim: Any = None
@@ -222,7 +226,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Start the delivery even if ``element`` has replaced another one. Between the calls of
+            # Start the delivery even if ``element`` replaced another element. Between the calls of
             # ``popleft`` and ``append`` above, the delivering thread may have seen an empty buffer,
             # and stopped.
             self._enter()
@@ -231,7 +235,7 @@ class OverflowSubscription(OperatorSubscriber):
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End the stream when the held elements are delivered.
+        """End the stream after the held elements, with ``error`` or (``None``) by completion.
 
         Return false if the stream has ended before.
         """
@@ -282,13 +286,13 @@ class OverflowSubscription(OperatorSubscriber):
         self.offer_checked(element)
 
     def offer_checked(self, element: Any) -> None:
-        """Do the same as ``on_next``, but without ``_check_element``: the caller has called it."""
+        """Do the same as ``on_next``, for a caller that has called ``_check_element`` already."""
         if not self.offer(element, entered=True):
             self._upstream.on_late_element()
             self._begin_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the held elements. With ``at_end`` signal it at once."""
+        """Signal the error after the held elements. With ``at_end`` signal the error at once."""
         if self._options.at_end:
             super().on_error(error)
             return
@@ -333,10 +337,11 @@ class OverflowSubscription(OperatorSubscriber):
     # -- delivering elements -----------------------------------------------------------------------
 
     def _deliver(self, direct_slot: Callable[[Any], object], element: Any) -> None:
-        """Deliver ``element``, which was requested. No other element may be held.
+        """Deliver ``element`` by ``direct_slot``. Call this only if no other element is held.
 
-        The calling thread must have entered ``_wip``: so it is the only thread that delivers. This
-        method leaves ``_wip``.
+        The subscriber must have requested ``element``. The calling thread must hold the drain (the
+        loop that delivers elements), so that no other thread delivers. At its end this method
+        leaves the drain.
         """
         try:
             self._waits.end()
@@ -368,7 +373,7 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # as in _stop(), which the cancelling thread may not have called yet
+        self._close()  # the thread that cancels calls _stop(), which does the same, perhaps later
         self._direct_slot = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

@@ -40,7 +40,7 @@ class Peek(Boundary):
         return ()
 
     def call_observer(self, signal: str, *args: Any) -> None:
-        """Call the observer, if ``signal`` is the kind of signal that it observes."""
+        """Call the user's function with ``args``, if it observes signals of the kind ``signal``."""
         if signal == self.signal:
             try:
                 self.fn(*args)
@@ -80,7 +80,8 @@ class _PeekSubscription(Relay):
         super().__init__(subscriber)
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
-        self._cancelled = Latch()  # a latch, closed by the first thread that cancels, or at the end
+        # A latch, closed by the first cancel. With ``do_finally``, the end also closes the latch.
+        self._cancelled = Latch()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._peek.call_observer("on_subscribe", subscription)
@@ -125,7 +126,7 @@ class _PeekSubscription(Relay):
         return (*self._peek.metrics(), *super().metrics())
 
     def _over(self) -> None:
-        """Call the observer of ``do_finally``, unless ``cancel`` calls it or has called it."""
+        """At the stream's end, call the observer of ``do_finally``, unless ``cancel`` calls it."""
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.call_observer("finally")
 

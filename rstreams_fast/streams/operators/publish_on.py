@@ -6,10 +6,10 @@ synchronous upstream works on the resource, too. The threads that call ``subscri
 ``cancel`` do none of this work.
 
 ``prefetch`` bounds the elements that were requested from upstream and not delivered yet. So an
-element is requested only when the ring has room for it. The room is free again after the delivery
-of an element.
+element is requested only when the ring has room for it. The delivery of an element makes room for
+another element.
 
-A bound in bytes can count only elements that have come: see ``WeighedQueue``.
+``max_bytes``, a bound in bytes, can count only elements that have come: see ``WeighedQueue``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return a queue for ``subscription``, whose downstream uses at most ``need`` elements."""
+        """Return a queue for ``subscription``. Downstream uses at most ``need`` elements."""
         capacity, request = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, request)
@@ -81,7 +81,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return what ``describe`` says if downstream uses at most ``need`` elements."""
+        """Return this boundary's description, if downstream uses at most ``need`` elements."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -102,14 +102,17 @@ class BoundaryOptions(Protocol):
     delay_error: bool
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need, /) -> BoundaryQueue:
-        """Return a queue for ``subscription``."""
+        """Return a queue for ``subscription``. Downstream uses at most ``need`` elements."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Return what ``describe`` says if downstream uses at most ``need`` elements."""
+        """Return the boundary's description, if downstream uses at most ``need`` elements."""
 
 
 class AsyncBoundarySegment:
-    """A publisher that passes the elements of ``upstream`` through ``program`` on an executor."""
+    """A publisher that passes elements of ``upstream`` through stages, on an executor.
+
+    ``program`` has the stages. The parts below use at most ``need`` elements.
+    """
 
     def __init__(
         self, upstream: Publisher[Any], options: BoundaryOptions, program: Stages, need: Need
@@ -125,7 +128,7 @@ class AsyncBoundarySegment:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
             )
-        except MemoryError as error:  # too little memory for the ring
+        except MemoryError as error:  # there is too little memory for the ring
             refuse(subscriber, error)
             return
         subscribe_to(self._upstream, subscription)
@@ -133,14 +136,14 @@ class AsyncBoundarySegment:
 
     @property
     def where(self) -> str:
-        """The description of the threads on which elements are delivered."""
+        """A text that names the threads on which elements are delivered."""
         return describe_executor(self._options.executor)
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
-    """The subscriber to upstream. It also delivers the elements in the queue, on the executor.
+    """The subscriber to upstream. Also delivers the elements in the queue, on the executor.
 
-    The caller must call ``start`` after upstream's ``subscribe`` has returned.
+    The code that makes this object must call ``start`` after upstream's ``subscribe`` has returned.
     """
 
     __slots__ = (
@@ -163,9 +166,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource(options.executor))
         self._begin_turns()
         self._delay_error = options.delay_error
-        self._total = need.total  # how many elements downstream can use
+        self._total = need.total  # the most elements that downstream can use
         self._started = False
-        self._ready = Wip()  # makes the second call of start() begin the work
+        self._ready = Wip()  # lets only the second call of start() begin the work
         self._takes_nothing = program.takes_nothing
         self._ended = False  # whether no more elements are taken from the queue
         self._enough = False
@@ -174,12 +177,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
-            # ``turns`` limits how long work may occupy an event loop. Only one thread may use it.
-            # But this queue makes requests on upstream's thread, too: so use no ``turns``.
+            # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
+            # But this queue makes requests also on upstream's thread: so use no ``turns``.
             self.turns = None
-        # True if the delivery starts as soon as an empty ring gets an element: the next element may
-        # come late. False with the executor ``CALLER`` (no executor): upstream's thread delivers,
-        # and calls ``on_burst`` after several elements to start the delivery.
+        # ``_at_once``: whether the delivery starts as soon as an empty ring gets an element: the
+        # next element may come late. False with the executor ``CALLER`` (no executor): then
+        # upstream's thread calls ``on_burst`` after several elements, which starts the delivery.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -217,7 +220,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery. If ``_at_once`` is set, do nothing: the ring itself starts it."""
+        """Start the delivery. If ``_at_once``, do nothing: the ring has started the delivery."""
         if not self._at_once:
             self._enter()
 
@@ -265,12 +268,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # ``_request_for_a_turn`` requests the rest of earlier requests from upstream. With the
-            # executor ``CALLER`` (no executor) do this only if there is demand.
+            # ``_request_for_a_turn`` requests the elements that an earlier turn (a millisecond of
+            # work) left over. With the executor ``CALLER`` (no executor), only if there is demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # If there is demand, ``arm`` makes the next element start the delivery. Otherwise the
-            # subscriber's next request starts it.
+            # If there is demand, ``arm`` makes the next element start the delivery. Without demand,
+            # the subscriber's next request starts the delivery.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -279,7 +282,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        # If the stages need no more elements (``enough``), a later error is not signalled.
+        # ``enough``: the stages need no more elements. Then a later error of upstream is ignored.
         self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)

@@ -2,8 +2,8 @@
 
 ``upstream -> ring of records -> stages -> subscriber``. As in ``publish_on``, everything to the
 right of the ring runs on the resource (an executor). The thread that sends an array copies the
-array into the ring, so upstream may use the array's memory again. The thread that delivers copies
-records out of the ring into arrays of another size.
+array into the ring, so upstream may use the array's memory again. The delivering thread copies
+records out of the ring into new arrays of at most ``chunk`` records.
 
 The capacity counts records. The number of records in an array is unknown before the array has come.
 So one array is requested at a time, when the ring has all records of the previous array. If an
@@ -132,11 +132,11 @@ class _RecordQueue:
         self._records = records
         self._chunk = chunk
         self._rest: Any = None
-        self._outstanding = DemandCounter()  # requested arrays that have not come: at most 1
+        self._outstanding = DemandCounter()  # how many requested arrays have not come: 0 or 1
         self._filling = Wip()
         self._request = request
         self._fail = fail
-        self._demand = demand  # the demand of downstream: negative at the end
+        self._demand = demand  # the demand of downstream; negative after the end
         self._upstream = upstream
         self._custody = custody
 
@@ -154,8 +154,8 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            # The records of this array are copied into the ring. So the array counts as used, and
-            # is never passed to the hook of ``on_discard``.
+            # The records of this array are copied into the ring. So ``claim`` marks the array as
+            # used: the hook of ``on_discard`` does not get the array.
             self._custody.claim(element)
         # Set ``_rest`` before ``_outstanding`` becomes 0. In the other order, ``_fill_now`` on
         # another thread might see no array, and request the next one too early.
@@ -168,23 +168,23 @@ class _RecordQueue:
         return True
 
     def _fill(self) -> None:
-        """Copy as many records of the array as fit into the ring.
+        """Copy as many records of the array ``_rest`` as fit into the ring.
 
         If all records of the array were copied, request the next array.
         """
         filling = self._filling
         # Read ``_fail`` now. Slicing an array can run user code. If this code cancels the stream,
-        # ``drop`` replaces ``_fail`` by a function that does nothing.
+        # ``drop`` replaces ``_fail`` by a function that does nothing, and an error would be lost.
         fail = self._fail
         if not filling.enter():
-            return  # the call that is in the loop below copies once more
+            return  # another call is in the loop below, and will repeat the copying
         while True:
             missed = filling.missed
             try:
                 self._fill_now()
             except RecursionError:
                 raise
-            except Exception as raised:  # slicing an array's subclass may raise
+            except Exception as raised:  # the dtype is wrong, or a subclass's slicing raised
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
                 fail(raised)
@@ -209,7 +209,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: ``_Chunks`` calls ``_fill`` when it has taken records out of the ring."""
+        """Do nothing: after each read from the ring, ``_Chunks`` has called ``_fill`` already."""
 
     def drop(self) -> None:
         self.input.drop()

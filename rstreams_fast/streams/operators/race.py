@@ -35,8 +35,8 @@ class Race(Boundary):
 class _RaceSubscription(FanIn):
     """Requests one element from each publisher. The publisher that signals first is the winner.
 
-    The other publishers are cancelled. The winner gets requests for the rest of the demand. The
-    subscribers to the publishers are called *runners*.
+    The other publishers are cancelled. The winner gets requests for the rest of the demand. A
+    *runner* is the subscriber to one of the publishers.
     """
 
     __slots__ = ("_attached", "_decided", "_pending", "_runners", "_taken", "_winner")
@@ -50,7 +50,7 @@ class _RaceSubscription(FanIn):
         super().__init__(subscriber)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
         self._unsubscribed.extend(self._runners)
-        self._attached: deque[Inner] = deque()  # runners that still need their first request
+        self._attached: deque[Inner] = deque()  # subscribers that still need their first request
         self._pending = PendingDemand()
         self._decided = Latch()  # a latch, closed when the first publisher signals
         self._winner: Inner | None = None
@@ -109,7 +109,7 @@ class _RaceSubscription(FanIn):
         if not self._taken:
             self._taken = winner.attached = True
             if winner.requested:
-                self._pending.counter.fulfil(1)  # one element was requested before
+                self._pending.counter.fulfil(1)  # the winner's first request was for one element
         return self._pending.request_from(winner)
 
     def _upward_is_due(self) -> bool:

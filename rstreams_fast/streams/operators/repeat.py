@@ -25,7 +25,7 @@ class Repeat(ArbiterBoundary):
 
 
 class _Repeats:
-    """Chooses the next publisher after each completion: ``upstream``, up to ``left`` times."""
+    """After each completion, chooses ``upstream`` as the next publisher, up to ``left`` times."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

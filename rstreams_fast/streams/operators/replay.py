@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ReplayBounds:
-    """The bounds of a replay: elements, bytes and seconds. The constructor checks the arguments."""
+    """The bounds on the elements that a replay keeps. The constructor checks the arguments."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ReplayBounds:
 class _Bounded:
     """Decides how many of the last elements a buffer keeps for late subscribers.
 
-    Elements beyond the bounds are evicted when an element or a subscriber comes.
+    When an element or a subscriber comes, the elements beyond the bounds are evicted.
     """
 
     def __init__(self, bounds: ReplayBounds) -> None:
@@ -79,15 +79,15 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # The weight and the time of arrival of each kept element. None if there is only a bound on
-        # the number of elements.
+        # ``_notes``: the weight and the arrival time of each kept element. None if there is only a
+        # bound on the number of elements.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
         self.kept = 0
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append the weight of each element, in bytes, to ``weights``. The weigher may raise."""
+        """Append each element's weight, in bytes, to ``weights``. The user's weigher may raise."""
         if self._weigher is not None:
             for element in elements:
                 weights.append(weigh(self._weigher, element))  # noqa: PERF401 - weigh may raise
@@ -103,8 +103,8 @@ class _Bounded:
 
         ``weights``: the weight of each new element, in bytes.
         """
-        # If two threads call this at the same time, the later call may have the earlier time
-        # ``now``. So never use an earlier time than in the previous call.
+        # Two threads can read the clock, and then call this method in the other order. So ``now``
+        # may be earlier than in the previous call. Then use the time of the previous call.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:
@@ -113,7 +113,7 @@ class _Bounded:
         self.evict(now)
 
     def evict(self, now: float) -> None:
-        """Evict the elements beyond the bounds, oldest first."""
+        """Lower ``kept`` until the bounds are met at the time ``now``, oldest elements first."""
         notes = self._notes
         if notes is None:
             if self._count is not None:
@@ -147,12 +147,12 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     bounds the number of kept elements. An element that is too old is dropped when the next element
     or subscriber comes.
 
-    A subscriber gets the kept elements first, then new elements. After the end it gets the kept
-    elements, then the terminal signal. The processor holds at most the kept elements and
-    ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is signalled at
-    once: present subscribers get no elements that wait for them, unless ``delay_error`` is set.
-    Subscribers that come after an error get the kept elements, then the error. After a shut-down no
-    elements are kept. Everything else is as in ``MulticastProcessor``.
+    A subscriber gets the kept elements first, then new elements. A subscriber that comes after the
+    end gets the kept elements, then the terminal signal. The processor holds at most the kept
+    elements and ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is
+    signalled at once: present subscribers do not get the elements that wait for them, unless
+    ``delay_error`` is set. After a shut-down (see ``on_last_cancel``) no elements are kept.
+    Everything else is as in ``MulticastProcessor``.
 
     Args:
         count: Keep the last ``count`` elements.

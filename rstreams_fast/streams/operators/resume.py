@@ -16,7 +16,7 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class OnErrorResume(ArbiterBoundary):
-    """Goes on with another publisher after an error: ``Stream.on_error_resume``."""
+    """``Stream.on_error_resume``: after an error of upstream, subscribes to another publisher."""
 
     def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes) -> None:
         self.fn = fn
@@ -37,7 +37,7 @@ class OnErrorResume(ArbiterBoundary):
 
 
 class _Fallback:
-    """Chooses the next publisher after the first error of a given type: the result of ``fn``."""
+    """After upstream's error of a given type, chooses the publisher that ``fn(error)`` returns."""
 
     def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options

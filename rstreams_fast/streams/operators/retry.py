@@ -32,7 +32,7 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            # Refuse an exception class: its call returns an exception object, and every object
+            # Refuse an exception class as ``when``. Its call returns an exception object, which
             # counts as true. So the stream would be retried after every error.
             name = when.__name__
             raise TypeError(
@@ -71,7 +71,7 @@ class RetryBoundary(ArbiterBoundary):
 
 
 class _Attempts:
-    """Chooses the next publisher after each failure: ``source`` again, at once or after a delay."""
+    """After a failure, chooses ``source`` again (at once or after a delay), or ends the stream."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary
@@ -80,7 +80,7 @@ class _Attempts:
         self._source = source
         self._options = options
         self._retries = 0
-        self._failed: BaseException | None = None  # the last error; None once an element has come
+        self._failed: BaseException | None = None  # the last error; None if an element came since
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
@@ -114,7 +114,7 @@ class _Attempts:
         return options.when is None or bool(options.when(error))
 
     def _forget_error(self) -> None:
-        self._failed = None  # the error's traceback would keep frames and their variables alive
+        self._failed = None  # forget the error: its traceback keeps frames and variables alive
 
     def _due(self) -> float | None:
         return self._wait_until

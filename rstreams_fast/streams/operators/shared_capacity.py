@@ -41,8 +41,9 @@ class SharedCapacity:
         self._prefetch = prefetch
         self._replenish_at = replenish_at(prefetch)
         self._patience = patience
-        # Two numbers: the time at which the substreams were full, and how many elements had left
-        # the substreams by then. If more elements have left since, the stream is not stuck.
+        # ``_stuck_since``: the time at which the substreams were full, and how many elements had
+        # left the substreams by then. If more elements have left since, the stream is not stuck.
+        # ``_checked``: the value of ``_stuck_since`` for which the clock has made its check.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
@@ -50,9 +51,8 @@ class SharedCapacity:
     def room(self, divider: Divider, /) -> int:
         """Return how many elements to request now: usually as many as there is room for.
 
-        But one large request costs less than many small ones. So the result is 0 if there is room
-        for less than three quarters of ``prefetch``, and other requested elements are still to
-        come.
+        But one large request costs less than many small requests. So the result is 0 if there is
+        room for less than three quarters of ``prefetch``, and requested elements are still to come.
         """
         requested = divider.requested
         if not requested and not divider.parts_requested.value:

@@ -1,8 +1,8 @@
 """``subscribe_on``: calls upstream's ``subscribe`` and ``request`` on a resource (an executor).
 
 If upstream is an iterable source, ``subscribe_on`` adds no subscriber: the source itself works on
-the resource (see ``engine/pull.py``). This file serves all other publishers. A thread on which such
-a publisher signals also delivers the signal.
+the resource (see ``engine/pull.py``). This file serves all other publishers. The thread on which
+such a publisher signals also signals to the subscriber below.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """Return the executor. An iterable source directly above then does its work on it."""
+        """Return the executor on which an iterable source directly above does its work."""
         return self.executor
 
     def describe(self) -> str:
@@ -58,7 +58,7 @@ class _SubscribedOn:
 
 
 class _Calls:
-    """Calls upstream on a resource, in the context (``contextvars``) of the subscribing thread.
+    """Calls upstream on an executor, in the context (``contextvars``) of the subscribing thread.
 
     The first request is made when upstream's ``subscribe`` has returned, and upstream has called
     ``on_subscribe``.
@@ -97,17 +97,18 @@ class _Calls:
             if process_id() != self._pid:
                 raise forked()
             self._resource.execute(work, subscription._fail)
-        except RecursionError:  # a RecursionError: only a caller with more stack can report it
+        except RecursionError:
+            # The stack is full: only a caller further up has room on the stack to report the error.
             raise
         except Exception as refused:
             subscription.end_with(refused)  # end_with() has no effect if the stream is over
 
     def make_call(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
-            # A context cannot run code on two threads at once. This is safe here, as only one
-            # thread at a time calls upstream.
+            # A ``Context`` cannot run code on two threads at once. That does not happen here: only
+            # one thread at a time calls upstream.
             self._context.run(call)
-        except BaseException as leaving:  # signal the error: no caller handles it
+        except BaseException as leaving:  # signal the error here: no caller signals it
             subscription._fail(leaving)
             raise
 

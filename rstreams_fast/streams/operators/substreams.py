@@ -76,7 +76,7 @@ class CommonError:
 class Substream:
     """Holds elements, and then the terminal signal, until the one subscriber takes them.
 
-    A thread that takes elements out tells ``owner.count_taken`` their number.
+    A thread that takes elements out calls ``owner.count_taken`` with their number.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -86,13 +86,13 @@ class Substream:
         self.owner = owner
         self.key = key
         self.reader: _SubstreamSubscription | None = None
-        self.abandoned = False  # whether nobody can subscribe any more, and nobody has subscribed
+        self.abandoned = False  # true if the publisher was freed without a subscriber
         self.over = False
         self.removed = Latch()  # a latch, closed when the substream leaves ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return a stream that publishes the elements. The substream keeps no reference to it."""
+        """Return a stream of the elements. The substream keeps no reference to this stream."""
         return to_stream(PublisherSource(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
@@ -103,7 +103,7 @@ class Substream:
             self.discard()
 
     def end(self, error: CommonError | None) -> None:
-        """End the substream. The subscriber gets the terminal signal after the held elements."""
+        """End the substream after the held elements, with ``error`` or (``None``) by completion."""
         self.error = error
         self.over = True
         self.wake()
@@ -111,7 +111,7 @@ class Substream:
     def discard(self) -> None:
         """Drop the elements and the error that the subscriber has not received."""
         count = 0
-        with suppress(IndexError):  # another thread may take elements out, too
+        with suppress(IndexError):  # another thread may take the last element out
             while self.elements:
                 self.elements.popleft()
                 count += 1
@@ -120,7 +120,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Give up the substream: nobody has subscribed, and nobody can subscribe any more."""
+        """Give up the substream: its publisher was garbage-collected without a subscriber."""
         self.abandoned = True
         self.owner.drop_abandoned()
         self._drop_error()
@@ -134,15 +134,15 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code keeps a reference to this object. When the last reference is gone, its finalizer
-    runs. Then nobody can subscribe any more.
+    Only user code keeps a reference to this object. When the last reference is gone, the finalizer
+    gives up the substream, if it never had a subscriber.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    # True because ``open`` is called only if ``whole`` has returned this object: all elements have
-    # come, so the iterator never waits for one.
+    # ``is_sequence`` is true: ``open`` is called only if ``whole`` has returned this object. Then
+    # all elements have come, so the iterator never waits for an element.
     is_sequence = True
 
     def __init__(self, substream: Substream) -> None:
@@ -159,7 +159,8 @@ class _SubstreamPublisher(StagesSource):
     def whole(self) -> _SubstreamPublisher | None:
         """Return this object if its elements can be iterated at once (by ``open``), else ``None``.
 
-        The condition: all elements have come, without an error, and nobody has subscribed.
+        The conditions: all elements have come, without an error, and nobody has subscribed. No
+        ``on_discard`` is below, and the substreams share no bound on their elements.
         """
         substream = self._substream
         owner = substream.owner
@@ -201,7 +202,7 @@ def _already_subscribed() -> RuntimeError:
 
 
 class _SubstreamStages:
-    """Publishes what stages make from the elements of a substream."""
+    """A publisher of the results of ``stages`` (such as ``map``) on a substream's elements."""
 
     __slots__ = ("_publisher", "_stages")
 
@@ -247,10 +248,10 @@ class _SubstreamSubscription(Drain):
     def sleeps(self, waiting: set[int]) -> bool:
         """Return whether the subscriber has no demand, and may never make a request again.
 
-        For a subscriber from outside this package, the result is true if it has no demand. An
-        operator's subscriber may have no demand only because it is slow. For such a subscriber the
-        result is true only if its operator (such as ``zip``) first needs an element for one of the
-        subscribers in ``waiting``.
+        For a subscriber from outside this package, the result is true if there is no demand. A
+        subscriber of this package may be without demand for a while, because it is slow. If it
+        belongs to an operator such as ``zip``, the result is true only if the operator first needs
+        an element for one of the subscribers in ``waiting``. Otherwise the result is false.
 
         Args:
             waiting: The ids of the subscribers that have demand, but whose substream is empty.
@@ -270,7 +271,7 @@ class _SubstreamSubscription(Drain):
     def _work(self) -> bool:
         substream, run = self._substream, self._run
         if self._demand.value < 0:
-            self._drop_references()  # drop elements that came after the end
+            self._drop_references()  # drop elements that came after the stream's end
             return self._act_on_end()
         if run is None:
             return False

@@ -26,7 +26,7 @@ class SwitchIfEmpty(ArbiterBoundary):
 
 
 class _IfEmpty:
-    """Chooses the next publisher after upstream: ``other``, but only if upstream was empty."""
+    """If upstream has completed without an element, chooses ``other`` as the next publisher."""
 
     def __init__(self, other: Publisher[Any]) -> None:
         self._other: Publisher[Any] | None = other

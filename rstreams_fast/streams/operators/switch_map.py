@@ -1,4 +1,4 @@
-"""``switch_map``: makes a publisher from each element, and delivers only the newest publisher."""
+"""``switch_map``: makes publishers from elements, delivers the newest publisher's elements."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages to the delivering thread about the subscriber to a publisher. _SWITCH: from now on,
-#: deliver the elements of this publisher only. _ATTACHED: this publisher accepts requests.
+#: Messages in ``_mail`` to the delivering thread, each with the subscriber to a publisher.
+#: _SWITCH: from now on, deliver only this publisher's elements. _ATTACHED: this publisher accepts
+#: requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """Tells the delivering thread to iterate ``sequence``. The publisher then gets no request."""
+    """A message to the delivering thread: iterate ``sequence``, and make no request."""
 
     __slots__ = ("sequence",)
 
@@ -52,10 +53,11 @@ class SwitchMap(Boundary):
 class _SwitchMapSubscription(FanIn):
     """Delivers the elements of the newest publisher, made by ``fn`` from upstream's newest element.
 
-    ``_outer`` is the subscriber to upstream. Each publisher has a subscriber of its own. The newest
-    publisher gets a request for the demand that is left by the earlier publishers (§1.1). Only the
-    delivering thread knows how many elements these have delivered: it stores the number in
-    ``_requestable``. Then ``_upward``, maybe on another thread, makes the request.
+    ``_outer`` is the subscriber to upstream. Each publisher that ``fn`` makes has a subscriber of
+    its own. The newest publisher gets a request for the demand that the earlier publishers have
+    left (§1.1). Only the delivering thread knows how many elements the earlier publishers have
+    delivered: it stores this number in ``_requestable``. Then ``_upward`` makes the request, maybe
+    on another thread.
     """
 
     __slots__ = (
@@ -85,8 +87,8 @@ class _SwitchMapSubscription(FanIn):
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # How many elements of upstream have come, and a list with the newest element. A thread that
-        # takes the element out of the list makes a publisher from it, or discards it.
+        # ``_newest``: how many elements of upstream have come, and a list with the newest element.
+        # The thread that takes this element out of the list makes a publisher of it or discards it.
         self._newest: tuple[int, list[Any]] = (0, [])
         # Only ``_upward`` (one thread at a time) writes the next three fields. ``_current``: the
         # subscriber to the newest publisher, and the number of upstream's element from which this
@@ -100,8 +102,8 @@ class _SwitchMapSubscription(FanIn):
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # The subscriber to the newest publisher that has called on_subscribe, and how many elements
-        # the earlier publishers have delivered.
+        # ``_requestable``: the subscriber to the newest publisher that has called on_subscribe, and
+        # how many elements the earlier publishers have delivered.
         self._requestable: tuple[Inner | None, int] = (None, 0)
         self._request_is_due = False  # whether _requestable is new, and a request is due
 
@@ -136,7 +138,7 @@ class _SwitchMapSubscription(FanIn):
             first = self._upward_wip.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # cancel now: the thread that calls publishers may be busy
+                current.cancel()  # cancel it here: the thread that calls publishers may be busy
             if first:
                 self._run_upward()
         if over:
@@ -182,7 +184,8 @@ class _SwitchMapSubscription(FanIn):
             return
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
-        except RecursionError:  # a RecursionError: only a caller with more stack can report it
+        except RecursionError:
+            # The stack is full: only a caller further up has room on the stack to report the error.
             raise
         except Exception as raised:
             self._fail(raised)

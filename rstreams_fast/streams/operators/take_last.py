@@ -9,7 +9,7 @@ __all__ = ["TakeLast"]
 
 
 class TakeLast(OverflowBoundary):
-    """Keeps the last ``n`` elements: a new element replaces the oldest one."""
+    """Keeps the last ``n`` elements: a further element replaces the oldest element."""
 
     def __init__(self, n: int) -> None:
         capacity = check_count("take_last(n): n", n, 1)

@@ -28,7 +28,7 @@ class TakeUntil(ArbiterBoundary):
 class _Until:
     """Ends the stream at the first signal of the other publisher.
 
-    ``inner`` is the subscriber to this publisher. It requests one element.
+    ``inner``, the subscriber to the other publisher, requests one element.
     """
 
     def __init__(self, inner: Inner) -> None:
@@ -41,7 +41,7 @@ class _Until:
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
-        self.inner.attached = False  # make no second request
+        self.inner.attached = False  # the next call of upward() must make no second request
         self.inner.request(1)
         return True
 

@@ -1,7 +1,8 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
 The operators make an unbounded request to upstream. Elements that are not passed on are counted as
-dropped. If an element is passed on while there is no demand, it waits. A later element replaces it.
+dropped. An element that is passed on waits for demand, if there is none. A later element replaces
+the waiting element.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class _Rule(Protocol):
     def due_time(self, now: float, holds: bool, /) -> float | None:
         """Return the time at which to pass on the element that came at ``now``.
 
-        ``None`` means at once. ``holds``: an earlier element is not due yet. The new element
-        replaces it.
+        ``None`` means at once. ``holds``: whether an earlier element is not due yet. Then the new
+        element replaces the earlier element.
         """
 
 
 class _ThrottleFirst:
-    """Passes on the first element at once, and drops elements for the next ``seconds``."""
+    """Passes on an element at once, and then drops all elements for ``seconds``."""
 
     __slots__ = ("_seconds", "quiet_until")
 
@@ -76,7 +77,7 @@ class _ThrottleFirst:
 
 
 class _Debounce:
-    """Passes on an element when no other element has come for ``seconds``."""
+    """Passes on an element ``seconds`` after it came, if no other element has come by then."""
 
     __slots__ = ("_seconds",)
 
@@ -102,7 +103,7 @@ class _Sample:
         self._due_at = 0.0
 
     def due_time(self, now: float, holds: bool, /) -> float | None:
-        if not holds:  # no element waits, so the element is due at the next tick after ``now``
+        if not holds:  # no earlier element waits: the new element is due when the interval ends
             self._due_at = now + self._seconds - (now - self._start) % self._seconds
         return self._due_at
 
@@ -117,9 +118,9 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 class _TimedSubscriber(Link):
     """Subscribes to upstream, and passes an element to ``_target`` when the rule says so.
 
-    The attribute ``_target`` is the subscription of the subscriber below. It tolerates an upstream
-    that breaks the rules of Reactive Streams. It also holds the element that waits for demand, and
-    ends the stream.
+    ``_target``, an ``OverflowSubscription``, is the subscription of the subscriber below. It holds
+    the element that waits for demand, and ends the stream. It also tolerates an upstream that
+    breaks the rules of Reactive Streams.
     """
 
     __slots__ = (
@@ -142,8 +143,8 @@ class _TimedSubscriber(Link):
         self._newest: Any = MISSING
         self._due_at = 0.0
         self._offering = False
-        # A function that ends the stream. It is set if upstream ends while the timer's thread
-        # passes an element to ``_target``: that thread calls the function afterwards.
+        # ``_end``: a function that ends the stream. It is set if upstream ends while the thread in
+        # ``_time_is_up`` passes an element to ``_target``. That thread then calls the function.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
@@ -155,8 +156,8 @@ class _TimedSubscriber(Link):
     def on_next(self, element: Any, /) -> None:
         target, rule = self._target, self._rule
         now = self._now()
-        # Drop most elements here, without the lock: to take the lock costs more time than the rest
-        # of this method.
+        # With ``throttle_first``, drop most elements here, without the lock: taking the lock costs
+        # more time than the rest of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
             return
@@ -196,11 +197,11 @@ class _TimedSubscriber(Link):
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
         """Call ``end`` with the element that is not due yet, or with ``MISSING`` if there is none.
 
-        If the timer's thread is passing an element to ``_target``, that thread calls ``end``
-        afterwards.
+        If the thread in ``_time_is_up`` is passing an element to ``_target``, that thread calls
+        ``end`` afterwards.
         """
         with self._lock:
-            if self._offering:  # the timer's thread calls ``end``
+            if self._offering:  # the thread in _time_is_up() will call ``end``
                 self._end = end
                 return
             newest, self._newest = self._newest, MISSING

@@ -74,9 +74,9 @@ class TimedBatch(Boundary):
 class _BatchSubscription(OperatorSubscriber):
     """Collects elements in batches. One thread at a time delivers the batches.
 
-    Upstream's thread puts elements in ``_inbox``. The delivering thread moves them to the batch. A
-    thread never requests elements while it delivers: upstream's ``request`` may take long, and a
-    batch could not be delivered in time meanwhile.
+    Upstream's thread puts elements in ``_inbox``. The delivering thread moves them to the batch. No
+    thread makes a request while it delivers: upstream's ``request`` may take long, and meanwhile no
+    batch could be delivered in time.
     """
 
     __slots__ = (
@@ -111,13 +111,14 @@ class _BatchSubscription(OperatorSubscriber):
         self._deadline: Deadline | None = None
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
-        self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
+        # ``_inbox``: the elements that are not in a batch yet, with weights and arrival times.
+        self._inbox: deque[tuple[Any, int, float]] = deque()
         self._news = Wip()
-        # The current batch. Only the delivering thread uses it.
+        # ``_batch``: the batch that is being filled. Only the delivering thread uses it.
         self._batch: list[Any] = []
         self._weight = 0
         self._full = False
-        self._due_at: float | None = None  # the time at which the batch is due, full or not
+        self._due_at: float | None = None  # when to deliver the current batch, even if not full
         self._check_time = False
         # Numbers of elements. ``_requested``: requested from upstream. ``_arrived``: received from
         # upstream. ``_delivered``: delivered in batches.
@@ -132,7 +133,7 @@ class _BatchSubscription(OperatorSubscriber):
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        super().request(n)  # this also starts the delivery, if there was no demand before
+        super().request(n)  # the base class also starts the delivery, if the demand was 0
         self._request_elements()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -164,8 +165,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the delivery at the first element of a batch (``first``): the time at which the
-        # batch is due must be set. Start it also when the batch may be full (``many``).
+        # Start the delivery at the first element of a batch (``first``), because the time at which
+        # the batch is due must be set. Also start it when the batch may be full (``many``).
         first = self._news.enter()
         many = self._arrived - self._delivered >= self._n
         # If the stream is over, ``_enter`` calls ``_work``, which then only clears the inbox.
@@ -294,7 +295,7 @@ class _BatchSubscription(OperatorSubscriber):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
-                self._fail(leaving)  # upstream may catch the exception, so signal it downstream
+                self._fail(leaving)  # signal the exception, because upstream may catch it
             raise
 
     def _room(self) -> int:

@@ -54,7 +54,8 @@ class _Items(Iterator[Any]):
     def over(self) -> bool:
         """Return true if there is no current iterable, or if it certainly has no item left.
 
-        No item is taken out of the iterable to find out. So the result may be false at the end.
+        No item is taken out of the iterable to find out. So the result may be false although the
+        iterable has no item left.
         """
         return self.current is None or at_end(self.current)
 
@@ -105,7 +106,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            self._next = None  # an iterable may have come after _drop_references
+            self._next = None  # drop an iterable that came after _drop_references()
             return self._act_on_end()
         run = self._run
         if run is None:

@@ -66,16 +66,14 @@ class _ByCount:
         requested = divider.parts_requested.value
         if not requested:
             return 0
-        last = (requested - 1) * self._skip  # the first element of the last window to fill
-        if divider.takes_no_more:  # the cancel may come before the request that fills a window
+        last = (requested - 1) * self._skip  # number of the last requested window's first element
+        if divider.takes_no_more:  # downstream has cancelled: only fill the open windows
             opened: list[Any] = list(divider.open)
             last = opened[-1] if opened else -self._n
         return min(last + self._n, UNBOUNDED) - divider.requested
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Do nothing: a window without a subscriber does not delay other windows, so no check
-        for a stuck stream is needed.
-        """
+        """Do nothing: a window that nobody reads delays no other window, so nothing is stuck."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
         """Cut ``burst`` into pieces where a window begins or ends.
@@ -106,6 +104,7 @@ class _ByCount:
     def _add_to_streams(self, piece: list[Any], divider: Divider) -> None:
         for window in list(divider.open.values()):
             divider.push(window, piece)
-        full = divider.open.pop(divider.received - self._n, None)  # None: the window was cancelled
+        # ``full`` is None if the subscriber of this window has cancelled.
+        full = divider.open.pop(divider.received - self._n, None)
         if full is not None:
             full.over = True

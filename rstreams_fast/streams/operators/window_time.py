@@ -58,9 +58,9 @@ class _ByTime:
     def __init__(self, divider: Divider, options: WindowTime) -> None:
         self._options = options
         self._ends_at: float | None = None
-        # A thread holds this lock while it puts elements in a window, or closes a window. So no
+        # A thread holds ``_lock`` while it puts elements in a window, or closes a window. So no
         # element comes into a closed window. The lock is reentrant: the garbage collector may run
-        # a finalizer on the thread that holds it. No other user code runs under the lock.
+        # a finalizer on the thread that holds the lock. No other user code runs under the lock.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
@@ -70,7 +70,7 @@ class _ByTime:
         """Put all elements of ``burst`` in one window: they count as having come at one time."""
         now = self._clock.now()
         self._end_what_is_due(now, divider)
-        if not burst:  # a nested call of this method has taken the elements
+        if not burst:  # a nested on_burst() has put the elements in a window already
             return
         divider.received += len(burst)
         with self._lock:
@@ -84,7 +84,7 @@ class _ByTime:
         if opens:
             self._clock.update()
         elif window is None:
-            divider.count_taken(len(burst))  # no more windows are opened: the elements are dropped
+            divider.count_taken(len(burst))  # drop the elements: no more windows are opened
 
     def _end_what_is_due(self, now: float, divider: Divider) -> None:
         with self._lock:

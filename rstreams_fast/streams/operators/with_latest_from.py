@@ -34,7 +34,7 @@ class WithLatestFrom(Boundary):
 
 
 class _LatestSubscription(FanIn):
-    """Delivers a tuple for each element of upstream: the element, and the others' newest elements.
+    """Delivers a tuple for each element: the element, and each other publisher's newest element.
 
     Upstream gets no request until each of the other publishers has sent an element.
     """
@@ -57,7 +57,8 @@ class _LatestSubscription(FanIn):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
-        self._due_requests: deque[Inner] = deque()  # others that need an unbounded request
+        # Subscribers (to the other publishers) that have not made their unbounded request yet.
+        self._due_requests: deque[Inner] = deque()
         self._pending = PendingDemand()
         # Only the delivering thread writes the following fields. ``_latest``: the newest element of
         # each publisher, except upstream. ``_unpaired``: the publishers whose newest element was
@@ -103,7 +104,7 @@ class _LatestSubscription(FanIn):
         return self._main.requested == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
-        """Return whether all other publishers have sent an element."""
+        """Return whether each publisher, except upstream, has sent an element."""
         return len(self._latest) == len(self._others)
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -117,8 +118,8 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            # Upstream's end ends the stream. So does the completion of another publisher that has
-            # sent no element. If that publisher has sent one, its completion has no effect.
+            # Upstream's end ends the stream. The completion of another publisher ends the stream
+            # only if that publisher has sent no element: then no tuple can be made.
             if inner not in latest:
                 super()._take(inner, what)
         elif inner is self._main:

@@ -16,7 +16,7 @@ __all__ = ["zip_source"]
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> PublisherSource:
-    """Check the arguments of ``rstreams_fast.zip_``, and return the zipped source.
+    """Check the arguments of ``rstreams_fast.zip_``, and return the source of the tuples.
 
     The caller must pass at least one publisher.
     """
@@ -41,8 +41,8 @@ class _Zip:
 class _ZipSubscription(FanIn):
     """Delivers tuples with one element of each publisher.
 
-    Each publisher has a queue. Its elements wait there until every other publisher has sent an
-    element for the same tuple.
+    Each publisher has a queue. An element waits in the queue until every other publisher has sent
+    an element for the same tuple.
     """
 
     __slots__ = ("_consumed", "_lacking", "_order")
@@ -56,7 +56,7 @@ class _ZipSubscription(FanIn):
         super().__init__(subscriber, prefetch)
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
         self._unsubscribed.extend(self._order)
-        self._lacking = len(publishers)  # how many publishers have no element in their queue
+        self._lacking = len(publishers)  # how many publishers have an empty queue
         self._consumed = 0
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:

@@ -36,12 +36,12 @@ class _TableCollector:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # First try the fast way. It raises if an element is no record batch, or has another schema.
+        # ``from_batches`` is fast. It raises if an element is no record batch or differs in schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # Add the elements one by one. This accepts other Arrow data, and errors name the wrong
-            # element.
+            # Add the elements one by one. ``add`` accepts other Arrow data, and its errors describe
+            # the wrong element.
             for element in elements:
                 self.add(element)
         else:
@@ -84,7 +84,7 @@ class _TableCollector:
         schema = self._pa.schema([]) if self._schema is None else self._schema
         if self._tables and len(schema):
             return self._pa.concat_tables(self._tables)
-        # concat_tables would lose the rows of tables without columns.
+        # ``concat_tables`` would lose the number of rows of tables without columns.
         batches = [batch for table in self._tables for batch in table.to_batches()]
         return self._pa.Table.from_batches(batches, schema)
 

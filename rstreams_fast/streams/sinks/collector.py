@@ -48,14 +48,14 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # the publisher appends the next elements to the same list
+        self.burst.clear()  # the publisher appends the next elements to this list
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
         try:
             on_elements(elements)
         except Exception as raised:
-            del elements, on_elements  # so that the traceback of an error keeps no element (§3.13)
+            del elements, on_elements  # a traceback would keep the elements alive (§3.13)
             self.fail(raised)
         except BaseException as raised:
             del elements, on_elements

@@ -38,7 +38,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
-    #: Whether a function that returns ``False`` ends the stream.
+    #: Whether the stream ends when the user's function for elements returns ``False``.
     _false_ends_stream: ClassVar[bool] = False
 
     def __init__(
@@ -53,15 +53,15 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # Empty until the end. A fused run of stages calls the function only while this list is
-        # empty.
+        # ``_over``: a list that is empty until the end of the stream. A fused run of stages calls
+        # the user's function only while the list is empty.
         self._over: list[None] = []
-        # How many elements must be consumed before the next request. 0 if the first request is
-        # unbounded, so that no other follows.
+        # ``_replenish``: how many elements must be consumed before the next request. 0: the first
+        # request is unbounded, and no other request follows.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
-        """Call the function with ``element``.
+        """Call the user's function with ``element``.
 
         Args:
             element: The element; not ``None`` (§2.13).
@@ -78,7 +78,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 self._act_on_answer(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
-            del element, on_next  # so that the traceback of an error keeps no element (§3.13)
+            del element, on_next  # a traceback would keep the element alive (§3.13)
             self._end_with_exception(name, raised)
         else:
             if self._replenish:
@@ -91,7 +91,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
     def slot(self) -> FunctionSlot | None:
         """The user's function, which a fused run of stages calls directly, without ``on_next``.
 
-        ``None`` if elements must be counted, which only ``on_next`` does, and after the end.
+        ``None`` after the end, and if elements must be counted: only ``on_next`` counts elements.
         """
         on_next = self._on_next
         if on_next is None or self._replenish:
@@ -101,7 +101,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return FunctionSlot(on_next, self._over, answered, self._on_late_element, failed)
 
     def _act_on_answer(self, on_next: Callable[[T], object], answer: object) -> None:
-        """Act on the function's result: ``False`` ends the stream, and a coroutine is an error."""
+        """Act on the function's result: a coroutine is an error, ``False`` may end the stream."""
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
         elif self._false_ends_stream:
@@ -186,7 +186,7 @@ def for_each(
     *,
     prefetch: int = UNBOUNDED,
 ) -> Run:
-    """Subscribe functions to ``publisher``: see ``Stream.for_each``."""
+    """Subscribe the user's functions to ``publisher``: see ``Stream.for_each``."""
     check_publisher(publisher)
     check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
     prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)

@@ -69,8 +69,8 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# The open iterations of this process, whose elements a forked child must drop. (A WeakSet would be
-# much slower.)
+# Weak references to the open iterations of this process. A forked child must remove the elements of
+# these iterations. (A WeakSet would be much slower.)
 _live_iterations: set[weakref.ref[Iteration[Any]] | None] = set()
 _parent_elements: list[Any] = []
 
@@ -114,9 +114,9 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        # The thread that is subscribing; 0 once ``subscribe`` has returned.
+        # The id of the thread that is in ``subscribe``; 0 after ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # Whether only ``request_for_a_turn`` makes requests. It stops after a turn (a millisecond).
+        # Whether only ``request_for_a_turn`` makes requests, each time for at most a millisecond.
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
@@ -136,7 +136,7 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._only_consumer_requests = True
-            self.upstream.due = self._prefetch  # requests are made after subscribe has returned
+            self.upstream.due = self._prefetch  # to be requested after ``subscribe`` returns
         else:
             self._request(self._prefetch)
 
@@ -188,7 +188,7 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Do nothing. The ring has woken the consumer at the first element."""
+        """Do nothing: the ring itself has woken the consumer at the first element."""
 
     def arm(self) -> bool:
         """Make the next element wake the consumer. Return false if the consumer need not wait."""
@@ -233,7 +233,7 @@ class _IteratorSubscriber(RingSubscriber):
 
 
 class Iteration(BurstIterator[T]):
-    """An iterator over a publisher's elements, and a context manager. Both are also asynchronous.
+    """An iterator over a publisher's elements and a context manager, also for ``async`` code.
 
     The iteration subscribes when the ``with`` block is entered, or with the first ``next`` or
     ``anext``. Upstream is cancelled, once, by ``close``, by leaving the ``with`` block, by an
@@ -276,8 +276,8 @@ class Iteration(BurstIterator[T]):
         self._busy = threading.Lock()
         self._pid = process_id()
         self._signallers: list[Signaller] = []
-        # ``aclose`` waits for these futures and tasks: they end when sources and calls have
-        # released their resources.
+        # The futures and tasks for which ``aclose`` waits. They end when asynchronous sources and
+        # calls have released their resources.
         self._unclosed: set[asyncio.Future[Any]] = set()
 
     @property
@@ -360,7 +360,7 @@ class Iteration(BurstIterator[T]):
         try:
             return burst
         finally:
-            del burst  # the traceback of a later error may keep this frame (§3.13)
+            del burst  # a later traceback would keep the elements alive (§3.13)
 
     async def _next_burst(self) -> list[T]:
         import asyncio
@@ -384,7 +384,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # so that a traceback keeps no element (§3.13)
+            subscriber = burst = None  # a traceback would keep the elements alive (§3.13)
 
     def _first_of(self, burst: list[T]) -> T:
         """Return the first element of ``burst``. Keep the others for the next calls.
@@ -469,8 +469,8 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        # If the loop is closed meanwhile, this coroutine never continues. Then the bell calls
-        # abandon(), which cancels upstream.
+        # If the event loop is closed meanwhile, this coroutine never continues. Then the bell calls
+        # ``subscriber.abandon``, which cancels upstream.
         bell = Bell(subscriber.abandon)
         subscriber.bell.arm(bell)
         try:
@@ -512,7 +512,8 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """Close, and wait until asynchronous sources and calls have released their resources.
 
-        If the waiting task is cancelled, the resources are released, but the task does not wait.
+        If the waiting task is cancelled, the resources are still released, but the task does not
+        wait for that.
         """
         self.close()
         if self._unclosed:
@@ -526,7 +527,7 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is loop]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # a caller that was interrupted must not wait again
+            self._unclosed.clear()  # after an interruption the next aclose() must not wait
 
     def __enter__(self) -> Self:
         with without_loop():
@@ -561,8 +562,8 @@ class Iteration(BurstIterator[T]):
 
 
 def _stop_iteration_error(error: BaseException) -> RuntimeError:
-    # A ``for`` loop would take the StopIteration for the end of the iteration. So raise a
-    # RuntimeError, as generators do (PEP 479).
+    # A ``for`` loop would take a StopIteration of the stream for the end of the iteration. So raise
+    # a RuntimeError instead, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""The number of scalars that are copied together; also the first number of rows allocated."""
+"""How many scalars are converted together, and how many rows are allocated at first."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -39,7 +39,7 @@ class _ArrayCollector:
     def __init__(self, np: Any, dtype: Any) -> None:
         self._np = np
         self._dtype = None if dtype is None else np.dtype(dtype)
-        self._rows: Any = None  # an array with free rows at its end
+        self._rows: Any = None  # the array, which may have free rows at its end
         self._count = 0
         self._scalars: list[Any] = []
 
@@ -84,7 +84,8 @@ class _ArrayCollector:
         # a row of each tuple.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if array.dtype.kind in "Mm" and len({getattr(x, "dtype", None) for x in scalars}) > 1:
-            # numpy chose one unit for all dates, and does not tell if a date does not fit in it.
+            # Convert each date alone: for all dates numpy would choose one unit, and not tell if a
+            # date does not fit in the unit.
             for scalar in scalars:
                 self._append(self._np.array([scalar], array.dtype.kind))
             return
@@ -108,9 +109,10 @@ class _ArrayCollector:
         self._append(array)
 
     def _convert_exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
-        """Convert ``scalars`` to ``dtype``; raise an error if a value does not fit.
+        """Convert ``scalars`` for ``dtype``; raise an error if a value does not fit.
 
-        ``array``: the result of ``numpy.array(scalars)``, without a dtype.
+        ``array``: the result of ``numpy.array(scalars)``, without a dtype. The returned array may
+        have another dtype than ``dtype``: ``_append`` casts the array.
         """
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
@@ -119,7 +121,7 @@ class _ArrayCollector:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # give no length or unit: numpy chooses them
+            return np.array(scalars, dtype.kind)  # let numpy choose the length or the unit
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:
@@ -145,7 +147,7 @@ class _ArrayCollector:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
         dtype = array.dtype if given is None else given
         promoted = given is None
-        if dtype.kind in "SU" and not dtype.itemsize:  # the dtype has no length: take the array's
+        if dtype.kind in "SU" and not dtype.itemsize:  # no length given: take the array's length
             array = array.astype(dtype)
             dtype, unsafe, promoted = array.dtype, False, True
         end = count + len(array)
@@ -159,7 +161,7 @@ class _ArrayCollector:
         else:
             if promoted and dtype != rows.dtype:
                 dtype = np.result_type(rows.dtype, dtype)
-                unsafe = dtype.kind in "MmV"  # dates, which may not fit in a finer unit
+                unsafe = dtype.kind in "MmV"  # a date may not fit in a finer unit
             room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
             if room != len(rows) or dtype != rows.dtype:
                 grown = np.empty((room, *rows.shape[1:]), dtype)
@@ -170,7 +172,7 @@ class _ArrayCollector:
 
 
 def _copy(np: Any, array: Any, into: Any, unsafe: bool) -> None:
-    """Copy ``array`` to ``into``. If ``unsafe``, raise an error if a value does not fit there."""
+    """Copy ``array`` to ``into``. If ``unsafe``, raise an error if a value does not fit in it."""
     if not unsafe:
         into[:] = array
         return
@@ -224,7 +226,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
 def _check_range(np: Any, dtype: Any, *values: Any) -> None:
     duration = dtype.kind == "m"
     info = np.iinfo("i8" if duration else dtype)
-    least = info.min + duration  # the least number of a duration is NaT
+    least = info.min + duration  # the least number of a duration stands for NaT
     for value in map(int, values):
         if not least <= value <= info.max:
             raise _fit_error(dtype, value)

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _AppendingSubscriber(RunSubscriber[T]):
-    """Calls ``append`` with each element. Does not refuse ``None``: a ``Stream`` never sends it."""
+    """Calls ``append`` with each element. ``None`` needs no check: a ``Stream`` never sends it."""
 
     __slots__ = ("on_next",)
 
@@ -82,7 +82,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        # Needed after a Ctrl-C. After an error of the stream, cancel() has no effect.
+        # After a Ctrl-C the stream must be cancelled. After its own error, cancel() has no effect.
         outcome.cancel()
         raise
     finally:
@@ -104,11 +104,11 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
         subscribe_and_wait(publisher, _AppendingSubscriber(elements.append))
         return elements
     finally:
-        del elements  # so that the traceback of an error keeps no element (§3.13)
+        del elements  # an error's traceback would keep the elements alive (§3.13)
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
-    """Return the last element, or ``default``. An empty stream without a default is an error."""
+    """Return the last element, or ``default``. Raise ``LookupError`` if there is neither."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
     subscribe_and_wait(publisher, _AppendingSubscriber(newest.append))
@@ -116,9 +116,9 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
 
 
 def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
-    """Return the first element, or ``default``. An empty stream without a default is an error.
+    """Return the first element, or ``default``. Raise ``LookupError`` if there is neither.
 
-    ``name`` is the name of the calling function in errors.
+    ``name`` is the name of the calling function in error messages.
     """
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     subscriber: _FirstSubscriber[T] = _FirstSubscriber()
@@ -157,7 +157,7 @@ async def to_list_async(publisher: Pipeline[T]) -> list[T]:
             elements += burst
         return elements
     finally:
-        del elements, burst  # so that the traceback of an error keeps no element (§3.13)
+        del elements, burst  # an error's traceback would keep the elements alive (§3.13)
         await iteration.aclose()
 
 

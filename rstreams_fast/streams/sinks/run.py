@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Run:
-    """A stream that is being consumed: cancel it, wait for its end, or await it.
+    """A handle of a stream that is being consumed: cancel it, wait for its end, or await it.
 
     Any thread may call any method, and any number of event loops may await the run. ``await run``
     raises the same exceptions as ``result``. Cancelling the awaiting task cancels the stream.
@@ -59,7 +59,8 @@ class Run:
     __reduce__ = not_picklable
 
     def __init__(self, subscriber: RunSubscriber[Any]) -> None:
-        # The lock is reentrant: a garbage collection can run a finalizer that calls a method here.
+        # The lock is reentrant: while this thread holds the lock, the garbage collector can run a
+        # finalizer that calls a method of this object.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
         self._claimed = Latch()  # lets only one thread decide how the run ends
@@ -93,8 +94,8 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:
-                # Wake waiting threads, even if a KeyboardInterrupt comes. With ``_seen`` the
-                # CancelledError is not reported: the caller knows of the cancel.
+                # Wake waiting threads, even if a KeyboardInterrupt comes. With ``_seen`` nobody
+                # reports the CancelledError: the caller of cancel() knows of the cancel.
                 self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
@@ -104,7 +105,7 @@ class Run:
         After a time-out or Ctrl-C the stream goes on, until ``cancel`` is called. A function that
         the stream calls must not wait for the stream's end, because the stream cannot end before
         the function returns. ``on_next``, ``on_error`` and ``on_complete`` get a ``RuntimeError``
-        if they wait without a ``timeout``. A function of a stage, as of ``map``, waits for ever.
+        if they wait without a ``timeout``. A function of a stage, such as ``map``, waits for ever.
 
         Args:
             timeout: Seconds. Default: no limit.
@@ -146,7 +147,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # so that a traceback keeps no subscriber (§3.13)
+            del subscriber, frame  # a traceback would keep the subscriber alive (§3.13)
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
@@ -181,7 +182,7 @@ class Run:
             del failure
 
     def _add_callback(self, callback: Callable[[], object]) -> bool:
-        """Call ``callback`` when the run ends. If the run has ended, return false instead."""
+        """Have ``callback`` called when the run ends. Return false if the run has ended already."""
         with self._lock:
             if not self._done:
                 self._end_callbacks.append(callback)
@@ -196,7 +197,7 @@ class Run:
     # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true to the first caller only. That caller must then end the run by ``settle``."""
+        """Return true to the first caller only. This caller must then end the run by ``settle``."""
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
@@ -231,7 +232,7 @@ class Run:
 
 #: The code objects of the methods in which a drain (the loop that delivers elements) calls its
 #: subscriber. If C code makes the call, the call itself has no Python frame. So ``is_called_by``
-#: looks for frames with this code.
+#: looks for the frames of these methods.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
@@ -303,5 +304,5 @@ class RunSubscriber(Generic[T]):
         """Accept no more elements, and drop the references to objects of the user."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame`` is of a method that is sending this subscriber a signal."""
+        """Return whether ``frame`` is a call that is sending a signal to this subscriber."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

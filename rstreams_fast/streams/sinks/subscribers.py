@@ -1,6 +1,7 @@
 """``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
 
-``SyncSubscriber`` calls it on the signalling thread, ``AsyncSubscriber`` on an executor.
+``SyncSubscriber`` calls the function on the thread that signals. ``AsyncSubscriber`` calls the
+function on an executor.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, end the run with ``error`` (§2.6), and log ``error``.
+        """Cancel upstream, end the run with ``error`` (§2.6), and report ``error``.
 
-        Upstream does not see the error: a cancel has no reason.
+        Upstream does not see ``error``, because a cancel carries no error.
         """
         self.upstream.cancel()
         claimed = self.run.claim()

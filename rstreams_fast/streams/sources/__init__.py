@@ -1,1 +1,1 @@
-"""The sources of streams."""
+"""The sources of streams, such as ``from_iterable``, ``create`` and ``interval``."""

@@ -36,7 +36,7 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # The only subscriber of a RecordBatchReader takes this lock, and never releases it.
+        # A RecordBatchReader serves one subscriber, which takes this lock and keeps it.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

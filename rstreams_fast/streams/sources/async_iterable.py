@@ -1,8 +1,8 @@
-"""``from_async_iterable``: elements are awaited one at a time, on demand.
+"""``from_async_iterable``: a source that awaits its elements one at a time, on demand.
 
 Each subscription has one task on one event loop, which awaits ``__anext__`` and signals. The task
-waits when there is no demand. An element that is ready at once needs no other task, and no step of
-the event loop.
+waits when there is no demand. If ``__anext__`` does not have to wait, the task goes on at once,
+without a step of the event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""Seconds until ``_cancel_await`` tries again, because other code is cancelling the task.
+"""If other code is cancelling the task, ``_cancel_await`` tries again after this many seconds.
 
 That code, such as a time-out, may take its cancellation back (``uncancel``)."""
 
@@ -43,20 +43,20 @@ T = TypeVar("T")
 class AsyncIterableSource(Generic[T]):
     """Publishes the elements of an asynchronous iterable, or of an iterable that a function makes.
 
-    An iterable that can be iterated anew serves any number of subscribers, and so does a function.
-    An iterator, such as an asynchronous generator, serves one subscriber. The next subscriber gets
+    An iterable that can be iterated anew, or a function, serves any number of subscribers. An
+    iterator, such as an asynchronous generator, serves one subscriber. Later subscribers get an
     ``AlreadySubscribedError``.
 
-    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. By default that is the
+    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. The default is the
     loop that runs in the subscribing thread. If a timer or a worker thread subscribes, the default
-    is the loop of the task that awaits the stream. Without such a task, it is a private loop, which
-    ends with the subscription.
+    is the loop of the task that awaits the stream. Without such a task, the default is a private
+    loop, which ends with the subscription.
 
-    ``cancel`` cancels the ``__anext__`` that is being awaited. At every end the iterator's
-    ``aclose`` is then awaited once, if it has one. An error of ``aclose`` is the stream's error,
-    unless the stream has another error. If no subscriber can receive an error of ``aclose``, the
-    error goes to ``on_dropped_error``. A task that awaits the stream on the same loop goes on after
-    ``aclose``. At exit a private loop waits some seconds for ``aclose``. An
+    ``cancel`` cancels the ``__anext__`` that is being awaited. At every end of the stream the
+    iterator's ``aclose``, if there is one, is awaited once. An error of ``aclose`` is the stream's
+    error, unless the stream has another error. If no subscriber can receive an error of ``aclose``,
+    the error goes to ``on_dropped_error``. A task on the same loop that awaits the stream waits for
+    ``aclose``, too. At exit a private loop waits some seconds for ``aclose``. An
     ``asyncio.CancelledError`` of the iterator becomes a ``RuntimeError``, unless the stream was
     cancelled.
     """
@@ -84,7 +84,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # decides which subscriber is first: an iterator serves only that one
+        self._taken = Latch()  # won by the first subscriber, the only one that an iterator serves
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -104,7 +104,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # so that the iterator is dropped with its only subscription
+            self._iterable = None  # from now on only the subscription refers to the iterator
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -150,12 +150,12 @@ class _AsyncIterableSubscription(Drain):
 
     def _start_drain(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # there is no task to end, so the loop is not needed
+            self._drain()  # there is no task to end, so no event loop is needed
         else:
             super()._start_drain()
 
     def _must_close(self) -> bool:
-        """Return whether the source is an iterator with ``aclose``, which must be awaited."""
+        """Return whether the source is an iterator whose ``aclose`` must be awaited."""
         return isinstance(self._iterable, AsyncIterator) and hasattr(self._iterable, "aclose")
 
     def _work(self) -> bool:
@@ -169,7 +169,7 @@ class _AsyncIterableSubscription(Drain):
                 # runs the task.
                 coroutine.send(None)
                 self._task = asyncio.get_running_loop().create_task(coroutine)
-                # The error was signalled, so asyncio must not log it, too.
+                # The task signals errors to the subscriber, so asyncio must not log them, too.
                 self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
                     self._awaited.add(self._task)
@@ -191,7 +191,7 @@ class _AsyncIterableSubscription(Drain):
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # other code, such as a time-out, may withdraw its cancellation
+        if task.cancelling():  # other code is cancelling the task: try again later
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -228,11 +228,11 @@ class _AsyncIterableSubscription(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop was closed, and this coroutine dropped: await nothing
+        except GeneratorExit:  # the loop was closed, so this coroutine must not await
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as raised:  # such as a KeyboardInterrupt, which stops the loop
+        except BaseException as raised:  # for example a KeyboardInterrupt, which stops the loop
             self._end(raised)
             raise
         finally:
@@ -297,7 +297,7 @@ class _AsyncIterableSubscription(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del subscriber, element  # so that the traceback of an error keeps no element (§3.13)
+            del subscriber, element  # an error's traceback must not keep the element (§3.13)
         return not self._stopped
 
     async def _park(self) -> None:
@@ -317,7 +317,9 @@ class _AsyncIterableSubscription(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            if isinstance(raised, BaseExceptionGroup):  # raised by a task group around a ``yield``
+            # ``aclose`` raises GeneratorExit at the ``yield``. A task group around the ``yield``
+            # puts it in a group. Only the other exceptions of the group are errors.
+            if isinstance(raised, BaseExceptionGroup):
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
                 return error
@@ -339,14 +341,14 @@ class _AsyncIterableSubscription(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # The error is reported, except if it comes from the ``__anext__`` that the stream's end
-            # cancelled.
+            # Report the error, unless a CancelledError has caused it: the end of the stream cancels
+            # the ``__anext__`` that is awaited.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # The task goes on, for example with ``aclose``. Without ``uncancel``, the code that it
-        # awaits would take the task for cancelled.
+        # The task goes on, for example with ``aclose``. Without ``uncancel``, code in ``aclose`` (a
+        # time-out, for example) would treat the task as cancelled.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -13,8 +13,8 @@ __all__ = ["FailedPublisher", "NeverPublisher"]
 class FailedPublisher:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # The traceback that the error has now. When a subscriber raises the error, frames are
-        # added. The next subscriber gets the error with this traceback, without those frames.
+        # Keep the traceback that the error has now. When a subscriber raises the error, Python adds
+        # stack frames to it. The next subscriber gets the error without these frames.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

@@ -1,4 +1,4 @@
-"""``create``: a user's function gets an emitter, which sends at any time, from any thread."""
+"""``create``: a user's function gets an emitter, and sends elements with it from any thread."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Emitter(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
-        # The lock is reentrant: the garbage collector can run any code while the lock is held.
+        # The lock is reentrant: a finalizer may need it while this thread holds it.
         self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
-        # The functions that ``on_cancel`` got. None after they were called.
+        # The functions that were passed to ``on_cancel``. None after the end of the stream.
         self._end_callbacks: list[Callable[[], object]] | None = []
 
     def next(self, element: T, /) -> bool:
@@ -152,7 +152,7 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # such as a KeyboardInterrupt: still call the other functions
+    except BaseException:  # for example a KeyboardInterrupt: call the other functions, too
         _call_all(fns)
         raise
 
@@ -197,6 +197,6 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     except Exception as raised:
         emitter.error(raised)
     except BaseException as raised:
-        if not emitter.cancelled:  # the subscriber gets the error, as does the caller of subscribe
+        if not emitter.cancelled:  # the subscriber gets the error by ``on_error``, too
             emitter.error(raised)
         raise

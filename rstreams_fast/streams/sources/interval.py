@@ -45,7 +45,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     timer: Timer | None,
 ) -> PublisherSource:
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # tick numbers would soon exceed the precision of a float
+    if period < SHORTEST:  # tick numbers would soon be too large for exact floats
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
@@ -58,7 +58,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if runs_slow_work(timer) else "shared threads"
-    # The clock starts at the first request, because earlier ticks would be dropped.
+    # ``on_demand``: the clock starts at the first request, as earlier ticks would fill the buffer.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
@@ -123,7 +123,7 @@ class _TickSubscription:
         self._delay = delay
         self._first = 0.0  # the time at which tick 0 is due
         self._next = 0
-        # The lock is reentrant: the garbage collector can run any code while the lock is held.
+        # The lock is reentrant: a finalizer may need it while this thread holds it.
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
 

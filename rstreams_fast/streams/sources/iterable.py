@@ -25,7 +25,7 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # The only subscriber of a one-shot iterator takes this lock, and never releases it.
+            # A one-shot iterator serves one subscriber, which takes this lock and keeps it.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

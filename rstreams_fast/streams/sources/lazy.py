@@ -1,4 +1,4 @@
-"""``defer``, ``using`` and ``generate``: sources made by a user's function.
+"""``defer``, ``using`` and ``generate``: sources that a user's function makes.
 
 The function of ``defer`` and ``using`` makes a publisher for each subscriber. The function of
 ``generate`` makes one element after another.

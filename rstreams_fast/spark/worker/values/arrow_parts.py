@@ -54,7 +54,7 @@ def family_of(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    # If an older pyarrow lacks the test, it lacks the type, too.
+    # If an older pyarrow has no function ``pa.types.is_...``, it has no such type either.
     test = getattr(pa.types, f"is_{name}", None)
     return test is not None and bool(test(kind))
 
@@ -76,7 +76,7 @@ def is_encoded(kind: pa.DataType) -> bool:
 
 
 def decode(array: pa.Array) -> pa.Array:
-    """Return ``array`` without list views, run ends, dictionaries and extension types."""
+    """Convert list views, run ends, dictionaries and extension types of ``array`` to plain ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -90,7 +90,7 @@ def decode(array: pa.Array) -> pa.Array:
         places = pa.array(range(len(values)), pa.int64())
         ends, length = array.run_ends, array.offset + len(array)
         kind = pa.run_end_encoded(ends.type, places.type)
-        # pyarrow before 15 supports from_buffers only: its from_arrays raises.
+        # Use from_buffers: before pyarrow 15, RunEndEncodedArray.from_arrays raises an error.
         places = pa.RunEndEncodedArray.from_buffers(kind, length, [None], 0, 0, [ends, places])
         return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
     if _is(kind, "dictionary"):
@@ -117,8 +117,8 @@ def _decode_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets. ``from_arrays`` needs offsets and sizes that begin at the
-        # same place of their buffers.
+        # Adding 0 copies the offsets to the start of a new buffer. ``from_arrays`` needs offsets
+        # and sizes that begin at the same place in their buffers.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decode(array.values))
         parts = [views.flatten()]
@@ -161,7 +161,7 @@ def infinities(array: pa.Array) -> int:
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a nested type, with the names that paths in messages use."""
+    """Return the fields of a nested type, with the names that error messages use for them."""
     import pyarrow as pa
 
     if not pa.types.is_nested(kind):
@@ -169,7 +169,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # The key may stay nullable: Arrow itself refuses a null as the key of a map.
+        # The key's field may be nullable: Arrow itself refuses a null as the key of a map.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]
@@ -208,7 +208,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def with_doubles(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles in place of floats, so that large numbers stay finite."""
+    """Return the type ``kind`` with float64 for float32, so that large numbers stay finite."""
     import pyarrow as pa
 
     is_ = pa.types

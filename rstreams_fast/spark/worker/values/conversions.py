@@ -1,5 +1,6 @@
-"""Converts a function's results to Arrow, exactly to the declared types; a value that does not fit
-raises an error that names the column and the row.
+"""Converts the results of a function to Arrow arrays of exactly the declared types.
+
+If a value does not fit, the error names the column and the row.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ def shorten(value: object) -> str:
     """Return a ``repr`` that is short enough for a message."""
     try:
         return _repr.repr(value)
-    except ValueError:  # repr refuses an int of thousands of digits
+    except ValueError:  # Python refuses the repr of an int of thousands of digits
         return f"<{type(value).__name__} without a repr>"
 
 
 class ValueSource(NamedTuple):
-    """Where the values of columns come from, as far as their conversion depends on it."""
+    """The facts about the origin of values that decide how the values are converted."""
 
     zone: dt.tzinfo | None = None
-    """The session's zone, for times without a zone in a frame or a text. The zone of the worker's
-    process applies to other times without a zone; if this field is ``None``, to all of them.
+    """The session's time zone: times without a zone in a frame or a text are in this zone. Other
+    times without a zone (all, if this field is ``None``) are in the zone of the worker's process.
     """
     is_frame: bool = False
     """Whether the values are from a pandas frame or a numpy array. As in Spark, their NaN and
@@ -58,7 +59,7 @@ class ValueSource(NamedTuple):
     booleans, booleans to numbers, datetimes to dates, and zoned datetimes to UTC without a zone.
     """
     lenient: bool = False
-    """Whether unknown fields are dropped, missing fields are null, and texts become times."""
+    """Whether undeclared fields are dropped, missing fields are null, and texts become times."""
 
 
 # -- results: from Python to Arrow -----------------------------------------------------------------
@@ -86,7 +87,7 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``. Errors contain ``key_at(index)``: the call's key."""
+        """Return the columns of ``results``. ``key_at(index)`` names a result in error messages."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
@@ -109,7 +110,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # the slow path below finds the row that lacks a column
+                    pass  # a row lacks a column: ``_row``, below, raises an error that names it
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -166,7 +167,7 @@ class Columns:
             # Do not convert the values by to_plain(), which would drop their nanoseconds.
             raise
         except _refusal_types() as refused:
-            # Arrow converts most values of numpy and pandas itself, ``to_plain`` the others.
+            # Arrow itself converts most values of numpy and pandas; ``to_plain`` converts the rest.
             try:
                 return self._convert(index, [to_plain(value) for value in values])
             except _refusal_types():
@@ -206,7 +207,7 @@ def _refusal_types() -> tuple[type[Exception], ...]:
 
 
 def _reason(value: object, kind: pa.DataType) -> str:
-    """Return why ``value`` cannot become a ``kind``; an empty string if Arrow's reason is clear."""
+    """Return why ``value`` cannot become a ``kind``; empty if Arrow's own error message says it."""
     import pyarrow as pa
 
     if inspect.isawaitable(value):
@@ -231,12 +232,12 @@ class _ConversionRule(NamedTuple):
     """Converts or refuses values before Arrow converts them: Arrow alone accepts too much."""
 
     plain: frozenset[type]
-    """Exact types that need no conversion."""
+    """Values of exactly these types need no conversion."""
     convert: Converter
-    """Returns a value that Arrow takes, or raises."""
+    """Returns a value that Arrow can convert, or raises an error."""
 
     def convert_all(self, values: Any) -> Any:
-        """Return ``values``. If one of them has a type that needs a conversion, convert all."""
+        """Return ``values``. If one of the values needs a conversion, convert all values."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -373,7 +374,8 @@ def _naive_in_utc(value: Any) -> Any:
 
 def _refuse_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # types of pandas
+        # Only pandas has the attributes Timestamp.nanosecond and Timedelta.nanoseconds.
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
         return convert(value)
 
@@ -383,7 +385,7 @@ def _refuse_nanoseconds(convert: Converter) -> Converter:
 def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
         # Arrow itself would make a list from the characters of a text, or from the keys of a dict.
-        # An iterator is refused, since the elements are read more than once.
+        # An iterator is refused, too, since the elements are read more than once.
         if not isinstance(value, Sized) or isinstance(value, _NON_LIST_TYPES):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.convert_all(value)
@@ -422,7 +424,7 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # Return a tuple: Arrow matches its values by position, so two fields may share a name.
+        # Return a tuple: Arrow matches values by position, so two fields may have the same name.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -462,11 +464,11 @@ def _check_unique(keys: list[Any]) -> None:
         raise ValueError("a map has a key once")
 
 
-# -- whole batches: as the schema declares ---------------------------------------------------------
+# -- converting whole batches to the declared schema -----------------------------------------------
 
 
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
-    """Return ``batch`` with the columns of ``schema``, matched by name and cast.
+    """Return ``batch`` with the columns of ``schema``: matched by name, cast to their types.
 
     Spark itself matches columns by position, and a type that it does not expect crashes the JVM.
     """
@@ -506,7 +508,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # do not make an object for the array, which takes time
+            continue  # skip ``batch.column``, which is slow: the column may have nulls
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
@@ -548,10 +550,10 @@ def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
-    """Return how a cast that Arrow allows would change the meaning of values.
+    """Return how a cast to ``declared`` would change the meaning of values, or ``None``.
 
-    ``None`` if it would not. For example, Arrow fills missing fields of structs with nulls, and
-    drops unknown fields.
+    Arrow allows such casts. For example, it fills missing fields of structs with nulls, and drops
+    unknown fields.
     """
     import pyarrow as pa
 

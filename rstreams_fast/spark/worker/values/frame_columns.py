@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["LENIENT", "ZONE", "batches_of"]
 
 ZONE: Final = b"zone"
-"""A key of the schema's metadata: the session's time zone."""
+"""The key of the session's time zone in the metadata of a schema."""
 
 LENIENT: Final = b"lenient"
-"""A key of the schema's metadata: if set, rows may lack declared fields, and have other ones."""
+"""A key of a schema's metadata. If set, rows may lack declared fields, and have undeclared ones."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches. The caller may have to cast them.
+    """Return ``rows`` as record batches. Their schema may still differ from ``schema``.
 
-    ``None`` if ``rows`` is not of a type that holds rows.
+    ``None`` if ``rows`` is no record batch, table, list of rows, pandas frame or structured array.
     """
     import pyarrow as pa
 
@@ -68,7 +68,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
     """Return the columns of a frame or a structured array; ``None`` for any other value."""
-    # If numpy or pandas is not imported, ``rows`` cannot be of its types.
+    # Do not import numpy and pandas: if they are not imported yet, ``rows`` is not of their types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
@@ -97,8 +97,8 @@ def _column(
 ) -> pa.Array:
     """Convert a column of a frame, Series or numpy array to its declared type.
 
-    If Arrow converts the values as Spark does, the whole column is converted at once. Otherwise
-    each value is converted alone, and an error names the row.
+    If Arrow can convert the whole column as Spark would, Arrow does it at once. Otherwise each
+    value is converted alone, and an error names the row.
     """
     import pyarrow as pa
 
@@ -141,7 +141,7 @@ def _convert_in_bulk(values: Any, field: pa.Field, source: ValueSource, label: s
     except pa.ArrowInvalid:
         return infer_and_cast()
     if pa.types.is_float32(kind) and infinities(array):
-        return infer_and_cast()  # infer_and_cast() refuses numbers that became infinite
+        return infer_and_cast()  # infer_and_cast() refuses finite numbers that became infinite
     return array
 
 
@@ -151,7 +151,7 @@ def _to_list(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # Arrow converts a whole array of numpy's times, but refuses most single elements of it.
+    # Arrow converts a whole array of numpy's times, but refuses most single times of numpy.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 

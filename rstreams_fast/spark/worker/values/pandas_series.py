@@ -24,10 +24,10 @@ __all__ = ["run_on_series"]
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array that ``run`` yields.
+    """Yield a Series for each array that ``run`` yields. ``run`` gets the keys of each batch.
 
-    In each batch the last two Series are not keys. The first of these two has the time zone and the
-    types of the keys. The second has the timestamps among the keys, as texts.
+    The last two Series of a batch are no keys: one has the time zone and the types of the keys, the
+    other has the timestamps among the keys, as texts.
     """
     import pandas as pd
 

@@ -79,7 +79,7 @@ def _has_zoneinfo(name: str) -> bool:
     """Whether pyarrow makes datetimes with exact offsets of the time zone ``name``.
 
     pyarrow lacks some of Spark's zones. Before version 25 it prefers pytz, which rounds offsets to
-    minutes. An offset had seconds until its zone got a standard time.
+    minutes. In the years before standard time, most offsets have seconds.
     """
     import pyarrow as pa
 

@@ -44,7 +44,7 @@ _SHORT: Final = {
     "VST": "Asia/Ho_Chi_Minh",
     "Z": "UTC",
 }
-"""``java.time.ZoneId.SHORT_IDS``, and two names of UTC that the zone database lacks."""
+"""Java's ``java.time.ZoneId.SHORT_IDS``, and two names of UTC that the zone database lacks."""
 
 
 @functools.cache

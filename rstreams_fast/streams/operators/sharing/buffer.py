@@ -3,12 +3,12 @@
 Elements are numbered in the order in which they come. A *cursor* is the number of the element that
 its subscriber gets next. An element is dropped when all cursors have passed it, unless it is
 retained for late subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor
-moves while the slice is delivered.
+moves while the elements of the slice are delivered.
 
 The subscriber with the largest demand decides how many elements are requested from upstream, but
 never more than the buffer has room for. The *lag* of a subscriber is the number of elements that
 wait for it; retained elements are not counted. The room is ``size`` minus the lag of the slowest
-subscriber. So a slow subscriber slows upstream down (it *gates*). With ``gates=False`` the room is
+subscriber. So a slow subscriber slows upstream down: it *gates*. With ``gates=False`` the room is
 ``size`` minus the lag of the fastest subscriber. Then a subscriber with a lag larger than ``size``
 is dropped.
 
@@ -32,7 +32,7 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NO_ELEMENT: Final = -1
-"""A number that no cursor has. (A cursor is the number of a subscriber's next element.)"""
+"""The value of ``request_at`` that names no element: no element has a negative number."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
@@ -45,18 +45,18 @@ class Retention(Protocol):
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
         """Append the weight of each element to ``weights``.
 
-        The weigher is user code, so the caller holds no lock.
+        The weigher is user code, so the caller of this method must hold no lock.
         """
         ...
 
     def now(self) -> float:
-        """Return the time. The timer may be user code, so the caller holds no lock."""
+        """Return the timer's time. The timer may be user code: call this without a lock."""
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Add the number of new elements to ``kept``. The elements came at the time ``now``.
+        """Add the number of new elements to ``kept``, and then apply the bounds.
 
-        ``weights``: the weight of each new element.
+        ``weights``: the weight of each new element. ``now``: the time at which the elements came.
         """
         ...
 
@@ -66,7 +66,7 @@ class Retention(Protocol):
 
     @property
     def held_bytes(self) -> int | None:
-        """The bytes of the elements kept; ``None`` if elements are not weighed."""
+        """The bytes of the kept elements; ``None`` if elements are not weighed."""
         ...
 
     @property
@@ -78,8 +78,8 @@ class Retention(Protocol):
 class Cursor:
     """The position of one subscriber in the numbered elements.
 
-    ``demand`` is the sum of all requests: a delivery does not lower it. So any thread can read
-    ``limit`` (the first element that was not requested) at any time.
+    ``demand`` is the sum of all requests of the subscriber: a delivery does not lower the sum. So
+    any thread can read ``limit`` (the first element that was not requested) at any time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -94,8 +94,8 @@ class Cursor:
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # Whether a whole slice is delivered in one call. If each call delivers one element, slices
-        # are short: the buffer keeps a slice until its last element is delivered.
+        # ``by_bursts``: whether a whole slice is delivered in one call. If not, slices are short,
+        # because the buffer keeps all elements of a slice until the last element is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -164,21 +164,21 @@ class MulticastBuffer(Generic[R]):
         self._gone = 0
         self.end = 0
         self.readers: dict[Cursor, R] = {}
-        # Four numbers. ``_floor``: no cursor is less. ``_at_floor``: at most so many cursors are
-        # equal to ``_floor``. ``requested``: the first element that was not requested from
-        # upstream. ``request_at``: when a cursor reaches this element, ``next_request`` must be
-        # called again.
+        # ``_floor``: all cursors are at this number or higher. ``_at_floor``: how many cursors, at
+        # most, are at ``_floor``. ``requested``: the number of the first element that was not
+        # requested from upstream. ``request_at``: when a cursor reaches this number,
+        # ``next_request`` must be called again.
         self._floor = 0
         self._at_floor = 0
         self.requested = 0
         self.request_at = NO_ELEMENT
-        # True if a subscriber with demand has received all elements, but a slower subscriber leaves
-        # no room for new elements. Then ``next_request`` must be called after each element that is
-        # delivered: it may have made room.
+        # ``starving``: a subscriber with demand has received all elements, but a slower subscriber
+        # leaves no room for new elements. Then ``next_request`` must be called after each delivered
+        # element, because its delivery may have made room.
         self.starving = False
         self.error: BaseException | None = None
-        # The traceback that the error had when it came. Each subscriber gets the error with this
-        # traceback: otherwise it would grow with each ``raise`` of the error.
+        # ``traceback``: the traceback that the error had when it came. Each subscriber gets the
+        # error with this traceback. Otherwise each ``raise`` would make the traceback longer.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
@@ -191,8 +191,8 @@ class MulticastBuffer(Generic[R]):
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
         """Add ``elements``. Return the subscribers that the caller must drop, as they are too slow.
 
-        With ``gates=True`` there are none: the result is an empty list, or ``None`` if the elements
-        were not requested and the buffer is full.
+        With ``gates=True`` no subscriber is dropped: the result is an empty list, or ``None`` if
+        the elements were not requested and the buffer is full.
         """
         if self.ended:
             return []
@@ -208,7 +208,7 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Return the subscribers that still need elements before the number ``floor``.
+        """Drop old elements. Return the subscribers that need elements before the number ``floor``.
 
         The caller must drop these subscribers. With ``gates=True`` no subscriber is dropped: the
         result is ``None`` if these elements are still needed, which means that the buffer is full.
@@ -243,8 +243,8 @@ class MulticastBuffer(Generic[R]):
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return the next requested elements for the subscriber at ``cursor``.
 
-        It must have received all elements that it took before. The list is empty if no requested
-        element has come. Return ``None`` at the end of the stream.
+        The subscriber must have received all elements that it took before. The list is empty if no
+        requested element has come. Return ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -263,8 +263,8 @@ class MulticastBuffer(Generic[R]):
         caller must call ``trim`` later, which drops old elements.
         """
         at = cursor.taken_at = cursor.stop
-        # If the subscription has ended, its demand is negative. Then ``stop`` is less than ``at``,
-        # and the subscriber gets no elements.
+        # After the end of the subscription its demand is negative. Then ``stop`` is less than
+        # ``at``, and the subscriber gets no elements.
         stop = cursor.start + cursor.demand.value
         stop = min(stop, self.end)
         if not cursor.by_bursts:
@@ -359,7 +359,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add the subscription ``reader``. It gets the oldest element still available first."""
+        """Add the subscription ``reader``. Its first element is the oldest still available."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -375,9 +375,10 @@ class MulticastBuffer(Generic[R]):
         oldest = self.end if self.readers else self._floor
         for cursor in self.readers:
             oldest = min(oldest, cursor.at)
-            if oldest <= self._floor:  # stop early: there may be thousands of subscribers
+            if oldest <= self._floor:  # stop: no cursor is lower than ``_floor``
                 break
-        return max(oldest, self.end - self.size)  # ignore subscribers that are about to be dropped
+        # Ignore a cursor that lags by more than ``size``: its subscriber is about to be dropped.
+        return max(oldest, self.end - self.size)
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
         """Remove a subscriber. Return ``None`` if it was removed before.
@@ -397,15 +398,15 @@ class MulticastBuffer(Generic[R]):
     # -- how many elements to request --------------------------------------------------------------
 
     def next_request(self) -> int:
-        """Return how many elements to request from upstream now. They count as requested."""
+        """Return how many elements to request from upstream now. Count them as requested."""
         self.trim()
         requested = max(self.requested, self.end)  # elements may have come without a request
         wanted = requested
         # ``front``: the position of the fastest subscriber that wants elements which are not
         # requested yet.
         front = 0
-        # ``pace``: the cursor that decides how much room there is. It is the slowest subscriber's
-        # if slow subscribers slow upstream down (``_gates``), otherwise the fastest subscriber's.
+        # ``pace``: the cursor that decides how much room there is. If ``_gates`` (slow subscribers
+        # slow upstream down), this is the slowest subscriber's cursor, otherwise the fastest's.
         pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
@@ -426,7 +427,7 @@ class MulticastBuffer(Generic[R]):
         room = self.end + self.size - max(0, kept - at) - requested
         n = max(0, min(wanted - requested, room))
         if n < self._replenish_at and n < wanted - requested and front < requested:
-            n = 0  # wait for a larger request, while the fastest subscriber has elements to get
+            n = 0  # make one larger request later: the fastest subscriber still has elements to get
         self.requested = requested = requested + n
         if wanted > requested:
             self.starving = front >= requested

@@ -3,7 +3,7 @@
 The garbage collector or a signal can run user code in the middle of an entry, on the same thread: a
 finalizer or a signal handler. This code may, for example, cancel a subscription. The cancel cannot
 wait for the entry, because both are on one thread, and must not use the state that the entry has
-half changed. So the cancel is deferred: it is made when the entry is over.
+half changed. So the cancel is deferred: the thread makes the call when the entry is over.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ R = TypeVar("R")
 class DeferredWork:
     """Runs functions (*entries*) one at a time under a lock.
 
-    Calls by a finalizer or signal handler that interrupts an entry can be deferred to its end. Any
-    thread may call any method. An entry itself must call neither user code nor ``defer``.
+    A finalizer or signal handler that interrupts an entry can defer its calls to the entry's end.
+    Any thread may call any method. An entry itself must call neither user code nor ``defer``.
     """
 
     __slots__ = ("_deferred", "_lock", "_owner", "_released")
@@ -51,15 +51,15 @@ class DeferredWork:
         while self._deferred:
             try:
                 call = self._deferred.popleft()
-            except IndexError:  # another thread has taken the call
+            except IndexError:  # another thread has taken the last call
                 break
             call()
         return result
 
     def release(self, thing: object) -> None:
-        """Drop the reference to ``thing`` only after the lock is free: it may run a finalizer.
+        """Keep ``thing`` alive until the lock is free, because its finalizer may be user code.
 
-        Only a function that ``enter`` calls may call this.
+        Only an entry, a function that ``enter`` calls, may call this.
         """
         self._released.append(thing)
 

@@ -1,9 +1,9 @@
 """The publisher of a multicast: many subscribers share one subscription through one buffer.
 
-Each subscriber has a drain of its own, the loop that delivers elements to it. New elements and
-requests start the drain. Elements are passed in bursts (lists): the lock is taken once for a burst
-that upstream sends, and once for a burst that a subscriber takes. No user code runs under the lock.
-An element for which all subscribers wait is delivered without the buffer.
+Each subscriber has its own drain, the loop that delivers elements to the subscriber. New elements
+and requests start the drain. Elements are passed in bursts (lists): the buffer's lock is taken once
+for each burst that upstream sends, and once for each burst that a subscriber takes. No user code
+runs under the lock. An element for which all subscribers wait is delivered without the buffer.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._name = name
         self._gates = gates  # whether slow subscribers slow upstream down; if not, they are dropped
         self._delay_error = delay_error
-        self._keeps = keeps  # whether the publisher goes on after the last subscriber's cancel
+        self._keeps = keeps  # whether the publisher goes on without subscribers
         self._connected = connected
-        # True while upstream's error, if there is one, may reach nobody: no subscriber has received
-        # it yet, and later subscribers get a new publisher (a restart). Then the error is reported
-        # when the last subscriber has cancelled.
+        # ``_end_undelivered``: true if later subscribers get a new publisher (a restart), and no
+        # subscriber has received the end of this publisher yet. If all subscribers cancel before
+        # they receive upstream's error, the error is reported.
         self._end_undelivered = restarts
-        self._pid: int | None = None  # the process in which upstream runs
+        self._pid: int | None = None  # the id of the process in which upstream runs
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
@@ -185,7 +185,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return entered
 
     def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
-        """Add the subscription to the buffer. The caller holds the buffer's lock."""
+        """Add the subscription to the buffer; the caller holds the buffer's lock.
+
+        Return false if the publisher has ended and ``unless_ended`` is true.
+        """
         if unless_ended and self.buffer.ended:
             return False
         self.buffer.join(subscription.cursor, subscription, now)
@@ -203,27 +206,27 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             refuse(subscriber, error)
 
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
-        """Subscribe to ``upstream``, if there are ``min_subscribers`` subscribers, but only once.
+        """Subscribe to ``upstream``, once, when there are at least ``min_subscribers`` subscribers.
 
-        This is called after each new subscriber. ``below`` is this subscriber.
+        Call this after each new subscriber, with the subscriber as ``below``.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
             take_over_attributes(self, below)
-            # ``turns`` limits how long work may occupy an event loop, and only one thread may use
-            # it. But any subscriber's thread can make requests here: so use no ``turns``.
+            # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
+            # But the threads of all subscribers can make requests here: so use no ``turns``.
             self.turns = None
             self.custody = None  # ``on_discard`` does not get elements that subscribers share
             try:
                 with without_loop():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9: only this code can signal the error
+            except BaseException as raised:  # signal the error: no caller does so (§1.9)
                 self._end(raised, at_once=True, cancel=True)
                 if propagates(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return whether to subscribe to upstream now. The caller holds the buffer's lock."""
+        """Return true once, when it is time to subscribe to upstream. The caller holds the lock."""
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
@@ -327,7 +330,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                 failure = raised
                 del elements[len(weights) :]
         lagging, ready = self._deferred.enter(self._append, elements, weights, now)
-        elements.clear()  # the caller still has the list, and would keep the elements alive
+        elements.clear()  # otherwise the caller's list would keep the elements alive
         if lagging is None:
             failure = DemandExceededError(
                 "§1.1: more elements came than had been asked for, and the buffer of "
@@ -370,9 +373,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Call ``deliver`` with each subscription in ``ready``, then make a request if it is due.
+        """Call ``deliver`` with each subscription in ``ready``. Then make requests, if ``due``.
 
-        ``due`` says whether it is due. ``None`` means that the buffer must compute this.
+        If ``due`` is ``None``, the buffer computes whether a request to upstream is due.
         """
         requesting = self._requesting
         mine = requesting.enter()
@@ -380,7 +383,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and requesting.enter():
-            self._make_requests()  # a request without room may find room now
+            self._make_requests()  # the delivery may have made room for more elements
         elif mine and (requesting.missed > 1 or not requesting.leave()):
             self._make_requests()
 
@@ -406,11 +409,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     def _upstream_ended(self) -> bool:
         first = self._upstream.ended()
-        self._upstream.never_attached()  # a subscription that comes now is cancelled
+        self._upstream.never_attached()  # from now on a subscription that comes is cancelled
         return first
 
     def _break_off(self, what: str) -> None:
-        """End with a ``NoneSignalError``, and raise it: upstream broke rule §2.13."""
+        """End this publisher with a ``NoneSignalError``, and raise it: upstream broke §2.13."""
         error = NoneSignalError(f"§2.13: {what}")
         self._end(error, at_once=True, cancel=True)
         raise error
@@ -487,7 +490,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16: only this code can signal the error
+                except BaseException as raised:  # signal the error: upstream broke §3.16
                     self._end(raised, at_once=True, cancel=True)
                     if propagates(raised):
                         raise

@@ -53,12 +53,12 @@ class Registry(Generic[S]):
             # Call ``_enter`` again: other threads may have added subscribers meanwhile.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Add ``entry``, unless it must be compared with others first. Return these others.
+        """Add ``entry``, or return the entries with which the caller must compare ``entry`` first.
 
-        ``compared``: the subscribers that the caller has compared already. The result has the
-        entries of all other subscribers with the same hash. If it is empty, ``entry`` was added. If
-        the same object is in the registry already, return its entry instead. The caller holds the
-        registry's lock.
+        These are the entries with the same hash, except those in ``compared``, which the caller has
+        compared already. If the list is empty, ``entry`` was added. If the same subscriber is in
+        the registry already, return its entry instead of a list. The caller holds the registry's
+        lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -97,7 +97,7 @@ class Registry(Generic[S]):
 def _hash(subscriber: object) -> int | None:
     try:
         return hash(subscriber)
-    except Exception:  # no or a faulty __hash__: the subscriber is compared by identity only
+    except Exception:  # no hash, or __hash__ raised: compare the subscriber by identity only
         return None
 
 
@@ -106,5 +106,5 @@ def _equal(one: object, other: object) -> bool:
         return False
     try:
         return (one == other) is True and (other == one) is True
-    except Exception:  # a faulty __eq__: the subscribers count as different
+    except Exception:  # __eq__ raised: the subscribers count as different
         return False

@@ -15,7 +15,7 @@ __all__ = ["MulticastSubscription"]
 
 
 class _Publisher(Protocol):
-    """The attributes of a publisher that its subscriptions use."""
+    """The attributes of a ``MulticastPublisher`` that its subscriptions use."""
 
     buffer: MulticastBuffer[Any]
 
@@ -58,7 +58,7 @@ class MulticastSubscription(Drain):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8).
 
-        If they are not in the buffer, they are requested from upstream.
+        Elements that are not in the buffer are requested from upstream.
         """
         if self._add_demand(n) < 0:
             return
@@ -138,7 +138,7 @@ class MulticastSubscription(Drain):
             except Exception as raised:
                 self._on_next_raised(raised)
                 return False
-            burst.clear()  # so that no element is kept after its delivery
+            burst.clear()  # otherwise the list would keep the delivered elements alive
             buffer, stop = publisher.buffer, cursor.stop
             if not handed_out:
                 if cursor.taken_at < buffer.request_at <= stop or stop >= buffer.requested:
@@ -152,7 +152,7 @@ class MulticastSubscription(Drain):
         return False
 
     def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
-        """Deliver the elements that were taken from the buffer. A cancel ends the loop."""
+        """Deliver the elements taken from the buffer. A cancel empties the list: the loop ends."""
         buffer = publisher.buffer
         for element in self.cursor.left:
             on_next(element)
