@@ -20,11 +20,11 @@ from pathlib import Path
 
 #: Most tests wait more than they work, so there are more lanes than processors.
 SUITE = {
-    "kits": "tests/tck",
+    "kits-calls": "tests/tck tests/calls",
     "streams": "tests/streams",
     "spark-a-l": "tests/spark --ignore-glob=*/spark/test_[m-z]*",
     "spark-m-z": "tests/spark --ignore-glob=*/spark/test_[a-l]*",
-    "others": "--ignore=tests/tck --ignore=tests/streams --ignore=tests/spark",
+    "others": " ".join(f"--ignore=tests/{each}" for each in ("tck", "calls", "streams", "spark")),
 }
 #: The kits on every class are the step `tck`, on each backend; faults are `faults`.
 STEPS = "--ignore-glob=*/tck/test_our_* --ignore=tests/spark/test_faults.py"
