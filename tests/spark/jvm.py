@@ -1,13 +1,12 @@
 """Options with which the tests' Java, which lives for seconds, starts in a third of the work.
 
 It compiles less, and collects on one thread; and it maps the classes of Spark, as they are after
-loading, from an archive. The first process that needs the archive writes it, in ``build``, which
-takes half a minute.
+loading, from an archive. ``python -m tests.spark.jvm`` writes the archive, in a minute; set-up does
+so. A Spark without an archive loads its classes itself.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -38,20 +37,21 @@ def use_options() -> None:
 
 def options() -> str:
     """Return the options for a JVM of this Spark."""
-    import pyspark
-
-    archive = ROOT / "build" / f"spark-{pyspark.__version__}.jsa"
+    archive = archive_path()
     if not archive.exists():
-        archive.parent.mkdir(exist_ok=True)
-        with archive.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not archive.exists():
-                _write(archive)
+        return OPTIONS
     # a Java that cannot use the archive goes without, and says nothing
     return f"{OPTIONS} -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def _write(archive: Path) -> None:
+def archive_path() -> Path:
+    import pyspark
+
+    return ROOT / "build" / f"spark-{pyspark.__version__}.jsa"
+
+
+def write_archive(archive: Path) -> None:
+    """Write the archive; an empty file if this Java cannot."""
     made = archive.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         environment = {
@@ -68,5 +68,10 @@ def _write(archive: Path) -> None:
             timeout=300,
             check=False,
         )
-    made.touch()  # a Java that writes no archive is not asked again
+    made.touch()
     made.rename(archive)
+
+
+if __name__ == "__main__" and not archive_path().exists():
+    print("rstreams_fast: Archiving Spark's classes (a minute, once) ...", file=sys.stderr)
+    write_archive(archive_path())
