@@ -188,7 +188,7 @@ def test_a_run_is_shown_in_each_encoding(encoding: str) -> None:
     assert done.stdout.startswith("✓ Running" if encoding == "utf-8" else "ok: Running")
 
 
-@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.filterwarnings("error::UserWarning", "ignore::DeprecationWarning")
 def test_a_picture_shows_each_name_as_it_is(metrics: rs.Metrics, tmp_path: Path) -> None:
     watch = report.Watch(metrics)
     write(metrics.path, "_look", running=1)
