@@ -22,6 +22,7 @@ import pytest
 
 from tests.fresh import fast_sources, slow_sources
 from tests.helpers import DEADLINE, freeze
+from tests.spark import jvm
 
 __all__ = ["fast_sources", "slow_sources"]
 
@@ -29,6 +30,7 @@ __all__ = ["fast_sources", "slow_sources"]
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+jvm.use_options()
 
 # A suite started in the background by a shell ignores Ctrl-C, and so would all that it starts; but
 # what Ctrl-C does is tested.
@@ -61,17 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = on_a_loop(item.obj)
-    if (reason := why_no_java()) is not None:
-        for item in items:
-            if item.get_closest_marker("spark") or item.get_closest_marker("java"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    reason = why_no_java()
+    if reason is None:
+        return
+    for item in items:
+        if item.get_closest_marker("spark") or item.get_closest_marker("java"):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if why_no_java() is None and any(item.get_closest_marker("spark") for item in session.items):
-        from tests.spark import jvm
-
-        jvm.use_options()
+def pytest_collection_finish() -> None:
     freeze()
 
 
