@@ -107,9 +107,8 @@ def from_async_iterable(
     """The items of an asynchronous iterable.
 
     An asynchronous generator is closed when the stream ends early, and its ``finally`` may await.
-    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. The
-    end of an ``async with stream.iterate()`` block waits, too. A ``break`` out of ``async for``
-    does not wait.
+    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
+    does the end of ``async with stream.iterate()``. A ``break`` out of ``async for`` does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.

@@ -77,7 +77,7 @@ class _ThrottleFirst:
 
 
 class _Debounce:
-    """Passes on an element ``seconds`` after it came, if no other element has come by then."""
+    """Passes on an element ``seconds`` after it came, if no other element comes meanwhile."""
 
     __slots__ = ("_seconds",)
 

@@ -374,8 +374,7 @@ def _naive_in_utc(value: Any) -> Any:
 
 def _refuse_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
-        # Only pandas has the attributes Timestamp.nanosecond and Timedelta.nanoseconds.
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas alone
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
         return convert(value)
 
