@@ -29,16 +29,16 @@ SUITE = {
 #: The kits on every class are the step `tck`, on each backend; faults are `faults`.
 STEPS = "--ignore-glob=*/tck/test_our_* --ignore=tests/spark/test_faults.py"
 SLOW = {name: f"{paths} {STEPS}" for name, paths in SUITE.items()}
-#: Targets of make; `test` and `slow` run the newest Spark. Three lines run at a time, one builds in
+#: Targets of make, kills and soaks shorter than by default. Three lines run at a time; one builds in
 #: csrc/build. The last line runs when all others are over: it judges how long a limit lies idle.
 FULL = (
-    "spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2' ARGS=\"-m 'not slow'\"",
-    "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz; wheels; bench-check",
     "test; slow",
-    "sanitize; stream-soak ARGS='--seconds 300'; pipelines",
-    "postgres-kills ARGS='--batch 10 --stream 10 --race 3'; stream-kills ARGS='--kills 20'; faults",
-    "soak; freethreaded; tck ARGS=--check",
-    "limit-kills ARGS='--kills 100'",
+    "spark-matrix SPARK_VERSIONS='3.5-oldest 4.0 4.1 4.2' ARGS=\"-m 'not slow'\"",
+    "lint; budgets; c-stress; c-sanitize; mutants; model; memcheck; fuzz; wheels; bench-check",
+    "freethreaded; sanitize; tck ARGS=--check",
+    "postgres-kills ARGS='--batch 5 --stream 5 --race 2'; stream-kills ARGS='--kills 10'; faults",
+    "stream-soak ARGS='--seconds 120'; pipelines PIPELINES=3000; soak SOAK_SECONDS=180",
+    "limit-kills ARGS='--kills 20 --rate-kills 5'",
 )
 LANES = 3
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-m"]

@@ -1,8 +1,9 @@
 """The options of the tests' Java, which lives for seconds: it starts with a third of the work.
 
 Java compiles less, collects garbage on one thread, and maps Spark's classes from an archive instead
-of loading them. ``python -m tests.spark.jvm`` writes the archive, in a minute; set-up does so. A
-Java that finds no archive, or cannot use it, loads the classes and says nothing.
+of loading them. ``python -m tests.spark.jvm`` writes the archive, in a minute; set-up does so, and
+``make spark-matrix``. A Java that finds no archive, or cannot use it, loads the classes and says
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final
 
 from tests.helpers import run_python
 
-ARCHIVE: Final = Path(__file__).parents[2] / "build" / "spark.jsa"
+ARCHIVE: Final = Path(sys.prefix, "spark.jsa")
+"""In the virtual environment, beside the Spark whose classes it has."""
 OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 #: Loads the classes of most jobs: rows through Python, a shuffle, files.

@@ -139,6 +139,7 @@ def _environment(version: str) -> Path:
         )
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "rstreams_fast.pth").write_text(f"{ROOT}\n", encoding="utf-8")
+        _start(python, "-m", "tests.spark.jvm")
         done.write_text(wanted, encoding="utf-8")
     return python
 
@@ -152,22 +153,19 @@ def _oldest_releases() -> list[str]:
     return sorted(f"{found[1]}=={found[2]}" for found in pins if found)
 
 
+def _start(python: Path, *arguments: str) -> None:
+    """Run the version's interpreter, for its workers, too."""
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    environment = {"PYTHONPATH": str(ROOT), **dict.fromkeys(names, str(python))}
+    subprocess.run([python, *arguments], cwd=ROOT, env=os.environ | environment, check=False)
+
+
 def _run(version: str, python: Path, *arguments: str) -> Counted:
     report = ROOT / "build" / f"spark-{version}.xml"
     report.unlink(missing_ok=True)
     cache = f"cache_dir={ROOT}/build/spark-{version}/.pytest_cache"
     tests = (*SUITE, *USES_OF_LIBRARIES) if version == OLDEST else SUITE
-    subprocess.run(
-        [str(python), *PYTEST, "-o", cache, f"--junitxml={report}", *arguments, *tests],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": str(python),
-        },
-        check=False,
-    )
+    _start(python, *PYTEST, "-o", cache, f"--junitxml={report}", *arguments, *tests)
     if not report.exists():
         return Counted(0, 1, 0)
     suites = ET.parse(report).getroot().iter("testsuite")
