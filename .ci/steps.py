@@ -29,8 +29,8 @@ SUITE = {
 #: The kits on every class are the step `tck`, on each backend; faults are `faults`.
 STEPS = "--ignore-glob=*/tck/test_our_* --ignore=tests/spark/test_faults.py"
 SLOW = {name: f"{paths} {STEPS}" for name, paths in SUITE.items()}
-#: Targets of make, kills and soaks shorter than by default. Three lines run at a time; one builds in
-#: csrc/build. The last line runs when all others are over: it judges how long a limit lies idle.
+#: Targets of make, kills and soaks shorter than by default. Three lines run at a time, one of which
+#: builds in csrc/build. The last line runs alone: it judges how long a limit lies idle.
 FULL = (
     "test; slow",
     "spark-matrix SPARK_VERSIONS='3.5-oldest 4.0 4.1 4.2' ARGS=\"-m 'not slow'\"",

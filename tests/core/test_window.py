@@ -1393,6 +1393,37 @@ async def test_spec313_nothing_keeps_what_was_called_and_taken(core: Any) -> Non
         assert watched() is None
 
 
+async def test_a_cancel_within_a_garbage_collection_leaves_numbers_and_results_equal(
+    core: Any,
+) -> None:
+    async def take_numbered(threshold: int) -> tuple[list[int], list[Any]]:
+        harness = Harness(core, echo)
+        window = harness.window
+        await harness.submit(*range(8))
+
+        def cancel(*_: Any) -> None:
+            window.cancel()
+
+        def take() -> Any:
+            gc.callbacks.append(cancel)
+            gc.set_threshold(threshold)
+            try:
+                return window.take_numbered(9)
+            finally:
+                gc.callbacks.remove(cancel)
+
+        taken: tuple[list[int], list[Any]] = await harness.call(take)
+        return taken
+
+    before = gc.get_threshold()
+    try:
+        for threshold in range(1, 20):  # the collection comes at another allocation each time
+            numbers, results = await take_numbered(threshold)
+            assert numbers == results
+    finally:
+        gc.set_threshold(*before)
+
+
 # -- recovery --------------------------------------------------------------------------------------
 
 

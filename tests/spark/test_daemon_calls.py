@@ -269,14 +269,44 @@ def test_worker_py_is_recognised_by_what_it_contains() -> None:
     assert found is not None
     assert found.origin is not None
     source = Path(found.origin).read_text(encoding="utf-8")
-    for name in ("def read_single_udf", "def chain", "SQL_BATCHED_UDF"):
-        refusal = seam_mismatch(source.replace(name, "def another" if "def" in name else "ANOTHER"))
+    for name in ("def read_single_udf", "def chain", "SQL_BATCHED_UDF", "fail_on_stopiteration"):
+        refusal = seam_mismatch(source.replace(name, "def another" if "def" in name else "another"))
         assert refusal is not None
         assert name.split()[-1] in refusal
     assert "evaluate" in str(seam_mismatch(source.replace("evaluate", "assess")))
+    source = source.replace("handle_worker_exception", "other")
+    assert "handle_worker" in str(seam_mismatch(source.replace("try_simplify_traceback", "other")))
 
 
 # -- failures and bounds --------------------------------------------------------------------------
+def test_a_failure_on_the_loop_stops_no_call_of_an_earlier_row(
+    loop: LoopCalls, admission: Admission
+) -> None:
+    threads = ThreadCalls(1, "test", admission)
+    failed, called = threading.Event(), list[int]()
+
+    async def fail() -> None:
+        failed.set()
+        raise ValueError("boom")
+
+    def call(row: int) -> int:
+        assert failed.wait(DEADLINE)
+        wait_until(lambda: admission.stopped, "the failure to stop the task")
+        called.append(row)
+        return row
+
+    rows = [threads.submit(call, (0,)), threads.submit(call, (1,))]
+    failing = loop.submit(Step(fail), ())
+    late = threads.submit(call, (2,))
+    assert [row.outcome() for row in rows] == [0, 1]
+    for row in (failing, late):
+        with pytest.raises((ValueError, RuntimeError)):
+            row.outcome()
+    assert called == [0, 1]
+    threads.close()
+    threads.join()
+
+
 @contextlib.contextmanager
 def calling(kind: str, admission: Admission, size: int = 4) -> Iterator[CallSubmitter]:
     window: CallSubmitter = (
@@ -384,7 +414,7 @@ def test_a_failure_of_one_kind_of_call_stops_the_other(failing: str) -> None:
         with pytest.raises(ValueError, match="row 20"):
             given.extend(rows_in_order(rows, 64, admission))
     assert given == [(x, None) for x in range(len(given))]
-    assert len(started) <= 5
+    assert sorted(started) == list(range(20))  # the rows before it, as Spark's own loop does
 
 
 RESULTS: dict[str, Callable[[], Any]] = {

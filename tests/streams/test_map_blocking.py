@@ -373,6 +373,30 @@ def test_no_call_begins_after_the_loop_of_the_stream_is_closed() -> None:
     assert called == list(range(101))
 
 
+def test_a_call_that_fails_after_the_loop_is_closed_is_reported(
+    dropped: list[BaseException],
+) -> None:
+    boom = ValueError("boom")
+    below = Recorder()
+    begun, closed = threading.Event(), threading.Event()
+
+    def call(_: int) -> int:
+        begun.set()
+        assert closed.wait(DEADLINE)
+        raise boom
+
+    async def begin() -> None:
+        rsf.range_(3).map_blocking(call, concurrency=1).subscribe(below)
+        below.subscription.request(1)
+        await asyncio.to_thread(wait_for, begun)
+
+    asyncio.run(begin())
+    closed.set()  # the call tells the stream of its end, and finds the loop closed
+    below.wait_terminal()
+    assert isinstance(below.error, rsf.WorkDroppedError)
+    wait_until(lambda: dropped == [boom], "the report of the failure")
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_the_last_call_that_fails_while_a_result_is_delivered_is_not_overlooked(
     ordered: bool,

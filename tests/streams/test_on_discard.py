@@ -87,3 +87,16 @@ def test_an_element_that_comes_several_times_is_discarded_as_often() -> None:
     recorder.subscription.cancel()
     send(source, same)
     assert (recorder.elements, discarded) == ([same], [same] * 3)
+
+
+@pytest.mark.parametrize("seed", [["seed"], []])
+def test_a_seed_is_no_element(seed: list[str]) -> None:
+    discarded: list[str] = []
+
+    def add(*_: str) -> str:
+        raise RuntimeError("boom")
+
+    stream = rsf.from_iterable("abc").reduce(add, *seed).on_discard(discarded.append)
+    with pytest.raises(RuntimeError, match="boom"):
+        stream.to_list()
+    assert discarded == (["a"] if seed else ["a", "b"])

@@ -693,7 +693,9 @@ cdef class CallWindow:
                 first + i if self.ordered else self.numbers[rsf_ring_slot(&self.ring, index + i)]
                 for i in range(count)
             ]
-        return numbers, self.take(count)
+        # Making the list may have run the garbage collector, and so any code: see take().
+        results = self.take(count)
+        return numbers[:len(results)], results
 
     def cancel(self):
         cdef Call call

@@ -266,9 +266,7 @@ class CallWindow:
         Args:
             max: The largest number of results.
         """
-        count = min(self.ready, check_count("max", max))
-        self._pending -= count
-        return [self._places.popleft().result for _ in range(count)]
+        return [call.result for call in self._take_calls(max)]
 
     def take_numbered(self, max: int, /) -> tuple[list[int], list[Any]]:
         """Remove up to ``max`` results. Return two lists: the numbers of the items, the results.
@@ -278,8 +276,17 @@ class CallWindow:
         Args:
             max: The largest number of results.
         """
-        count = min(self.ready, check_count("max", max))
-        return [call.number for call in islice(self._places, count)], self.take(count)
+        taken = self._take_calls(max)
+        return [call.number for call in taken], [call.result for call in taken]
+
+    def _take_calls(self, most: int) -> list[_Call]:
+        count = min(self.ready, check_count("max", most))
+        taken: list[_Call] = []
+        # Making the list may have run the garbage collector, and so any code, such as cancel().
+        while len(taken) < count and self._places:
+            taken.append(self._places.popleft())
+        self._pending -= len(taken)
+        return taken
 
     def cancel(self) -> None:
         """Start no more calls, drop all results and cancel the running calls.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import decimal
+import itertools
 import sys
 import threading
 import time
@@ -82,6 +83,8 @@ class Admission:
         self._held_bytes = 0
         self._failure: BaseException | None = None
         self._failed_number = 0
+        #: Gives each call of the task its number, in the order of submission.
+        self.numbers = itertools.count(1)
         self._deadline = 0.0
         self._needed: UdfCall | None = None
         self._changed = threading.Condition()
@@ -135,7 +138,7 @@ class Admission:
     def _must_not_start(self, call: UdfCall) -> bool:
         # Calls that were submitted before the failed call are still made: their outcomes come
         # first. A thread may have taken such a call, and not started it, when the other failed.
-        return self.stopped and not 0 < call.number < self._failed_number
+        return self.stopped and call.number >= self._failed_number
 
     def count_result(self, call: UdfCall) -> None:
         """Add the bytes of the result of ``call`` to the bytes held, if the result is large."""

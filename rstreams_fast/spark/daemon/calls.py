@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -46,14 +45,12 @@ class UdfCall:
 
     __slots__ = ("admission", "args", "done", "failure", "fn", "number", "result", "size", "waiter")
 
-    def __init__(
-        self, fn: Callable[..., Any], args: Any, admission: Admission, number: int
-    ) -> None:
+    def __init__(self, fn: Callable[..., Any], args: Any, admission: Admission) -> None:
         self.fn = fn
         self.args = args
         self.admission = admission
-        #: The position in the order of submission, from 1, for calls on threads; 0 on a loop.
-        self.number = number
+        #: The position among all calls of the task, in the order of submission, from 1.
+        self.number = next(admission.numbers)
         self.done = False
         self.result: Any = None
         #: The bytes of the result, if Admission counts them; else 0.
@@ -132,14 +129,13 @@ class ThreadCalls:
         self, size: int, name: str, admission: Admission, metrics: TaskMetrics | None = None
     ) -> None:
         self._admission = admission
-        self._numbers = itertools.count(1)
         self._group = ThreadGroup()
         make = UdfCall.run if metrics is None else metrics.run
         self._threads = CallThreads(make, UdfCall.abandon, size, self._group.start, name)
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call. The caller bounds the number of calls: the queue has no bound."""
-        call = UdfCall(fn, args, self._admission, next(self._numbers))
+        call = UdfCall(fn, args, self._admission)
         self._threads.put(call, call.number)
         return call
 
@@ -185,7 +181,7 @@ class LoopCalls:
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
         """Queue a call. The caller bounds the number of calls: the queue has no bound."""
-        call = UdfCall(fn, args, self._admission, 0)
+        call = UdfCall(fn, args, self._admission)
         if self._loop is None:
             self._start()
         self._waiting.append(call)

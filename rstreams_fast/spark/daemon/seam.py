@@ -35,7 +35,7 @@ from rstreams_fast.spark.daemon.calls import (
     rows_in_order,
 )
 from rstreams_fast.spark.daemon.compare import compared_rows, report_difference, report_failure
-from rstreams_fast.spark.daemon.seam_check import PER_BATCH, PER_UDF, REPLACED
+from rstreams_fast.spark.daemon.seam_check import PER_BATCH, PER_UDF, REPLACED, REPORTERS
 from rstreams_fast.spark.daemon.steps import Step
 from rstreams_fast.spark.daemon.task_metrics import TaskMetrics
 from rstreams_fast.spark.options import MAX_DEFAULT_PENDING, PENDING_PER_CALL
@@ -102,10 +102,7 @@ class _Seam:
         self._chain = worker.chain
         #: The name of the function of pyspark.worker that reports an exception to the JVM. Its
         #: replacement removes the frames of this folder from the traceback.
-        self.error_reporter_name = "handle_worker_exception"
-        # PySpark 3.5 has no ``handle_worker_exception``: replace another function there.
-        if not hasattr(worker, self.error_reporter_name):
-            self.error_reporter_name = "try_simplify_traceback"
+        self.error_reporter_name = next(name for name in REPORTERS if hasattr(worker, name))
         self._report_error = getattr(worker, self.error_reporter_name)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
         self._plain_type = worker.PythonEvalType.SQL_BATCHED_UDF
@@ -364,13 +361,12 @@ class _Task:
         if step is not None:
             step.returns_awaitable = True
         if serial:
-            return self._windows.setdefault(
-                "serial", LoopCalls(1, self._max_pending, self._admission, self._metrics)
-            )
+            name = "serial"
         if name not in self._windows:
+            at_once = 1 if serial else self._calls_at_once
             self._windows[name] = (
-                LoopCalls(self._calls_at_once, self._max_pending, self._admission, self._metrics)
-                if name == "loop"
+                LoopCalls(at_once, self._max_pending, self._admission, self._metrics)
+                if name != "call"
                 else ThreadCalls(
                     1 if self._profiled else max(1, self._concurrency),
                     name,

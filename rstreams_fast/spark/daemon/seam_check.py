@@ -13,6 +13,14 @@ WORKER: Final = "pyspark.worker"
 REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
 """Names of functions that the daemon replaces in the globals of ``pyspark.worker``."""
 
+REPORTERS: Final = ("handle_worker_exception", "try_simplify_traceback")
+"""Possible names of the function that the daemon replaces to shorten tracebacks.
+
+PySpark 3.5 has no ``handle_worker_exception``."""
+
+CALLED: Final = ("fail_on_stopiteration",)
+"""Names of functions that the daemon calls."""
+
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
 """Possible names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
 
@@ -39,7 +47,10 @@ def seam_mismatch(source: str | None = None) -> str | None:
         for alias in node.names
     }
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    missing = [name for name in REPLACED if name not in names | functions.keys()]
+    names |= functions.keys()
+    missing = [name for name in (*REPLACED, *CALLED) if name not in names]
+    if names.isdisjoint(REPORTERS):
+        missing.append(" or ".join(REPORTERS))
     if "SQL_BATCHED_UDF" not in source or missing:
         return f"worker.py has no {', '.join(missing or ['SQL_BATCHED_UDF'])}"
     if not any(name in functions for name in (*PER_BATCH, PER_UDF)):

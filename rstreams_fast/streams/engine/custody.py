@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
+from rstreams_fast.core import MISSING
 from rstreams_fast.core.stage_table import DROPPED, STAGES, Fate
 from rstreams_fast.errors import report_unraisable
 
@@ -164,7 +165,9 @@ class Custody:
 
     # -- wrapping the functions of the user --------------------------------------------------------
 
-    def wrap_function(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
+    def wrap_function(
+        self, fn: Function, *, makes: bool = False, last: bool = False, seeded: bool = False
+    ) -> Function:
         """Return a function that removes its arguments from this record, and then calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
@@ -174,11 +177,14 @@ class Custody:
             makes: Whether ``fn`` returns an element, which is then recorded as undelivered.
                 Otherwise ``fn`` returns a publisher.
             last: Whether only the last argument is removed.
+            seeded: Whether the first argument of the first call is a seed, which is no element.
         """
 
         @wraps(fn, updated=())
         def wrapper(*elements: Any) -> Any:
-            own = elements[-1:] if last else elements
+            nonlocal seeded
+            own = elements[-1:] if last or seeded else elements
+            seeded = False
             if not self.claim(*own):  # the stream is over: do not call fn
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
@@ -262,7 +268,8 @@ class Custody:
     def _wrap_stage(self, name: str, fn: Any, *seed: Any) -> list[tuple[Any, ...]]:
         match STAGES[name].fate:
             case Fate.USED:
-                return [(name, self.wrap_function(fn, makes=True), *seed)]
+                seeded = bool(seed) and seed[0] is not MISSING
+                return [(name, self.wrap_function(fn, makes=True, seeded=seeded), *seed)]
             case Fate.ADDED:  # claim only the element: the other argument was claimed before
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:

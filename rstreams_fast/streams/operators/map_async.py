@@ -32,7 +32,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import StageReturnedNoneError, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_stream
-from rstreams_fast.runtime.executors import Resource, Work
+from rstreams_fast.runtime.executors import Resource, Work, process_id
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, InputRing, RingSubscriber
@@ -419,11 +419,14 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()  # no call starts from now on; any thread may cancel the permits
 
     def _refused(self, error: BaseException) -> None:
-        # The loop runs no more work, so it cannot cancel the calls. Without ``_window``,
+        # The loop runs no more work, so it cannot cancel running calls. Without ``_window``,
         # ``_drop_references`` does not try to cancel them.
         window, self._window = self._window, None
         if window is not None:
             window.permits.cancel()
+            self._report_failure(window)
+            if not window.running and process_id() == self._pid:
+                window.cancel()
         super()._refused(error)
 
     def _drop_references(self) -> None:
@@ -439,15 +442,19 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             # not have forbidden them yet, and cannot do so without ``_window``.
             window.permits.cancel()
             self._window = None
-            failure = window.failure
-            if (
-                failure is not None
-                and not self._failure_reported
-                and not is_async_cancellation(failure[1])
-            ):
-                report_late(failure[1])
+            self._report_failure(window)
             window.cancel()
             self._end_calls(window)
+
+    def _report_failure(self, window: Any) -> None:
+        """Report the failure of a call that was not signalled, as the stream ends without it."""
+        failure = window.failure
+        if (
+            failure is not None
+            and not self._failure_reported
+            and not is_async_cancellation(failure[1])
+        ):
+            report_late(failure[1])
 
     def _end_calls(self, window: Any) -> None:
         """If no cancelled call is running any more, release the loop and complete ``_closing``.
