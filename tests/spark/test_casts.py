@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 from tests.spark.stages import one
 
 
@@ -92,6 +95,39 @@ def test_a_number_too_large_for_a_float_does_not_become_infinity() -> None:
     assert results(pa.float32(), 1.0, None, float("inf")).to_pylist() == [1.0, None, float("inf")]
     with pytest.raises(TypeError, match=r"column 'x'.*1: float 1e\+300"):
         results(pa.float32(), 1.0, 1e300)
+
+
+def test_a_decimal_drops_no_digit_of_a_float() -> None:
+    kind = pa.decimal128(5, 2)
+    assert conformed(pa.array([1.24, None]), kind) == [Decimal("1.24"), None]
+    with pytest.raises(TypeError, match=r"1\.239.* more digits than decimal"):
+        conformed(pa.array([1.24, 1.239]), kind)
+
+
+def test_pandas_makes_no_floats_of_the_integers_inside_of_a_key() -> None:
+    """It does so beside a null; before PySpark 4.1 the keys of a lookup come from pandas."""
+    found = list[Any]()
+
+    def keys(*values: Any, kind: str) -> list[Any]:
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            found[:] = [column.values for column in batches]
+            yield from ()
+
+        count = len(values)
+        series = [pd.Series([[one] for one in values]), pd.Series([f"UTC|{kind}"] * count)]
+        list(run_on_series(run, iter([(*series, pd.Series([[None]] * count))])))
+        return list(found[0])
+
+    kind = "struct<a:bigint,b:map<string,int>>"
+    given = {"a": 2.0, "b": {"float": float("nan")}}
+    assert keys(given, {"a": 3, "b": {}}, kind=kind) == [
+        {"a": 2, "b": {"float": None}},
+        {"a": 3, "b": {}},
+    ]
+    assert isinstance(keys(given, kind=kind)[0]["a"], int)
+    assert isinstance(keys(given, kind="struct<a:double,b:map<string,int>>")[0]["a"], float)
+    with pytest.raises(ValueError, match="pandas has lost digits of an integer"):
+        keys({"a": 2.0**60, "b": {}}, kind=kind)
 
 
 def nested(kind: pa.DataType) -> list[pa.DataType]:

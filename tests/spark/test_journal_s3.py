@@ -114,12 +114,12 @@ def test_calls_wait_for_a_store_that_does_not_answer(
         assert 1000 < before < 50_000
 
     def run() -> None:
-        assert values(stage_of(fetch, s3, **guard), range(80_000)) == [
-            answer(k) for k in range(80_000)
+        assert values(stage_of(fetch, s3, **guard), range(60_000)) == [
+            answer(k) for k in range(60_000)
         ]
 
-    run_threads([let_go, run])
-    assert len(fetch.calls) == 80_000
+    run_threads([let_go, run], timeout=2 * DEADLINE)  # a store in Python is slow
+    assert len(fetch.calls) == 60_000
 
 
 @pytest.mark.slow

@@ -98,6 +98,22 @@ async def test_permits_in_use_stay_when_the_relay_is_killed(
             assert (connections(driver), len(relays())) == (1, 1)  # another relay was started
 
 
+@pytest.mark.slow
+async def test_a_worker_that_a_frozen_relay_does_not_serve_goes_to_the_driver(
+    driver: Driver, tmp_path: Path
+) -> None:
+    with temporary_in(tmp_path):
+        async with stages(*[driver.limit] * 2) as (first, second):
+            await first.begin_all(1)
+            (relay,) = relays()
+            relay.suspend()
+            try:
+                await second.begin_all(1)
+                assert connections(driver) == 2
+            finally:
+                relay.resume()
+
+
 class Service(stages_module.Service):
     """Kills the relays of the host at every sixtieth call."""
 

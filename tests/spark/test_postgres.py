@@ -94,6 +94,15 @@ def test_values_arrive_as_they_are_and_a_write_with_a_name_is_written_once(
     assert (news, days, count(server, table)) == (200, 1000, 1100)
 
 
+def test_texts_arrive_whatever_the_encoding_of_the_client(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    server.ask(f'create table "e{name}" (t text)')
+    sink = rs.sinks.postgres(f"{server.dsn} client_encoding=LATIN1", f"e{name}")
+    rs.write(spark.createDataFrame([("é ü",)], "t string"), sink, job="ä")
+    assert server.ask(f'select t from "e{name}"') == [("é ü",)]
+
+
 def test_rows_of_one_key_are_one_row_and_rows_with_a_null_key_are_all_added(
     spark: Any, server: PostgresServer, name: str
 ) -> None:
@@ -386,7 +395,8 @@ print(report.rows, report.repeated)
     ("dsn", "words", "error", "message"),
     [
         ("postgresql://me:pw@host/db", {}, ValueError, "dsn holds a key or a password"),
-        ("host=h password = pw", {}, ValueError, "dsn holds a password"),
+        ("host=h password\t= pw", {}, ValueError, "dsn holds a password"),
+        ("postgresql://h/db?pass%77ord=pw", {}, ValueError, "dsn holds a key or a password"),
         (3, {}, TypeError, "dsn must be a str or a function"),
         ("", {"table": ""}, TypeError, "table must be the name"),
         ("", {"mode": "replace"}, ValueError, "mode must be"),

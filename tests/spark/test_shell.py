@@ -143,6 +143,36 @@ def test_an_output_is_not_replaced_nor_written_twice_at_once(
     assert f"--output {out} exists; --overwrite replaces it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("next_run", [False, True])
+def test_the_former_output_is_put_back_if_the_new_one_does_not_appear(
+    source: Path, next_run: bool
+) -> None:
+    """By the run itself or, if that was killed, by the next run."""
+    from rstreams_fast.spark.shell.errors import CommandError, JobError
+    from rstreams_fast.spark.shell.files import target_of
+
+    out = source.with_name("out.csv")
+    out.mkdir()
+    (out / "former").touch()
+    first = target_of(str(out), "--output", here=True, overwrite=True)
+    first.claim()
+    with pytest.raises(JobError, match="No such file or directory; the rows are in"):
+        first.publish()  # it has moved the former output away, and finds no new one
+    assert not out.exists()
+    if next_run:
+        kept = out.with_name("out.csv.partial").rename(source.with_name("kept"))
+        first.close()
+        kept.rename(out.with_name("out.csv.partial"))
+        second = target_of(str(out), "--output", here=True, overwrite=True)
+        second.claim()
+        second.close()
+    else:
+        first.close()
+    assert (out / "former").exists()
+    with pytest.raises(CommandError, match="--output /proc: is a mount point"):
+        target_of("/proc", "--output", here=True, overwrite=True).claim()
+
+
 def test_a_run_removes_no_files_that_others_made(
     source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -383,6 +413,36 @@ def run_all(source: Path, *commands: list[str]) -> tuple[list[int], str, str]:
         capture_output=True, text=True, check=True, timeout=500,
     )  # fmt: skip
     return json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
+
+
+INTERRUPTING = """
+import signal, sys
+
+class Finder:
+    # A run draws its picture when the output is complete.
+    def find_spec(self, name, path=None, target=None):
+        if name == "matplotlib.figure":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+
+def upper(key):
+    return key.upper()
+"""
+
+
+@pytest.mark.spark
+def test_ctrl_c_after_the_output_is_complete_is_no_failure(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.parent / "interrupting.py").write_text(INTERRUPTING, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(source.parent), prepend=os.pathsep)
+    out, picture = str(source.with_name("out.csv")), str(source.with_name("a.png"))
+    words = ["--call", "interrupting:upper", "--on", "key", "--add", "big string"]
+    statuses, _, errors = run_all(source, [*words, "--output", out, "--picture", picture])
+    assert f"stopped, but the output {out} is complete" in errors
+    assert statuses == [0]
+    assert [p.read_text() for p in Path(out).glob("*.csv")]
 
 
 @pytest.mark.spark

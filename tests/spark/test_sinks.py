@@ -326,7 +326,7 @@ def test_only_statuses_that_may_change_are_asked_again(spark: Any, tmp_path: Pat
         moment = email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3))
         waits = {429: moment, 503: "1", 400: "9"}
         rows = [
-            (status, waits.get(status), service.url if status < 400 else None)
+            (status, waits.get(status), service.url if status < 400 or status == 413 else None)
             for status in (*hopeless, *passing)
         ]
         frame = spark.createDataFrame(rows, "status int, retry_after string, location string")
@@ -439,6 +439,8 @@ def test_frames_that_cannot_be_written_are_refused(spark: Any, tmp_path: Path) -
     ):
         with pytest.raises(ValueError, match=message):
             rs.write(wrong, takes, on_failure=letters)
+    with pytest.raises(ValueError, match="a journal needs job="):
+        rs.write(rows, rs.Policy(journal=rs.Journal(tmp_path / "j", version="1"))(takes))
     with pytest.raises(ValueError, match="id_field: the frame has a column 'text'"):
         rs.write(rows, rs.sinks.http("http://a", id_field="text"))
     for path, words, error in (("here", {}, ValueError), (3, {}, TypeError)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
 __all__ = ["SCHEME", "check_no_keys", "shown_uri", "without_secrets"]
 
@@ -11,7 +12,8 @@ SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
 """Matches the beginning of a URI: its scheme."""
 
 _SECRETS: Final = re.compile(
-    "secret|passw|pwd|token|credentials|(^|_|-)(key|sig|sas)$", re.IGNORECASE
+    "secret|passw|pwd|token|credential|apikey|signature|(^|_|-)(auth|code|key|sig|sas)$",
+    re.IGNORECASE,
 )
 """Parameters of a query that hold keys and passwords."""
 
@@ -32,7 +34,7 @@ def check_no_keys(name: str, uri: str) -> None:
         or (":" in authority and "@" in after.partition(":")[2])
         or ":@" in uri
         or "@" in query
-        or any(_SECRETS.search(pair.partition("=")[0]) for pair in query.split("&"))
+        or any(_SECRETS.search(unquote(pair.partition("=")[0])) for pair in query.split("&"))
     )
     if refused:
         raise ValueError(

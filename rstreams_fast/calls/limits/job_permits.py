@@ -58,6 +58,9 @@ CONNECT_SECONDS: Final = 10.0
 DRIVER_PATIENCE_SECONDS: Final = 180.0
 """How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
 
+RELAY_PATIENCE_SECONDS: Final = 10.0
+"""How long a worker waits for the relay of its host before it tries to reach the driver itself."""
+
 REFUSED_SECONDS: Final = 3.0
 """How long a worker tries if the host refuses the connection, and none has succeeded before."""
 
@@ -105,9 +108,14 @@ class JobPermits:
         by_relay = not is_served_here(self._address)
         cause: Exception
         while True:
-            for attempt in (self._try_relay, self._try_driver)[not by_relay :]:
+            tries = (
+                (self._try_relay, RELAY_PATIENCE_SECONDS),
+                (self._try_driver, DRIVER_PATIENCE_SECONDS),
+            )
+            for attempt, seconds in tries[not by_relay :]:
+                left = began + DRIVER_PATIENCE_SECONDS - loop.time()
                 try:
-                    async with asyncio.timeout(began + DRIVER_PATIENCE_SECONDS - loop.time()):
+                    async with asyncio.timeout(min(seconds, left)):
                         await attempt()
                 except OSError as failed:  # this includes TimeoutError, a subclass of OSError
                     cause = failed

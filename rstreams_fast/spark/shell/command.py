@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.shell.errors import (
     EXIT_DEAD_LETTERS,
@@ -21,6 +21,9 @@ from rstreams_fast.spark.shell.errors import (
     CommandError,
     JobError,
 )
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.shell.job import Job
 
 __all__ = ["add_arguments", "run"]
 
@@ -151,10 +154,13 @@ def run(options: argparse.Namespace) -> int:
             with contextlib.closing(Job(options, Path(scratch), log)) as job:
                 failed = job.run()
         except KeyboardInterrupt:
-            return _report_stopped(job.journal if job else None)
+            if job is None or job.failed is None:
+                return _report_stopped(job)
+            failed = job.failed
+            _print_error(f"stopped, but the output {options.output} is complete")
         except (CommandError, JobError) as failure:
             if stopped:  # Ctrl-C ended Java, too, which caused this error
-                return _report_stopped(job.journal if job else None)
+                return _report_stopped(job)
             _print_error(str(failure))
             if isinstance(failure, CommandError):
                 return EXIT_WRONG
@@ -175,13 +181,15 @@ def _is_of_interest(record: logging.LogRecord) -> bool:
     return "while sending command" not in record.getMessage()
 
 
-def _report_stopped(journal: str | None) -> int:
+def _report_stopped(job: Job | None) -> int:
+    journal = job.journal if job else None
+    written = ", ".join(job.visible if job else ()) or "nothing"
     again = (
         f"the answers are in {journal}, and the same command goes on from there"
         if journal
         else "with --journal DIR the same command would go on where it was stopped"
     )
-    _print_error(f"stopped, and nothing was written; {again}")
+    _print_error(f"stopped, and {written} was written; {again}")
     return EXIT_INTERRUPTED
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rstreams_fast.calls.journal.uris import SCHEME
 from rstreams_fast.spark.declared import resolve_schema
-from rstreams_fast.spark.shell.errors import CommandError
+from rstreams_fast.spark.shell.errors import CommandError, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,6 @@ __all__ = [
     "settings_of",
     "target_of",
     "with_types",
-    "write",
 ]
 
 KINDS: Final = ("parquet", "csv", "json")
@@ -193,18 +192,14 @@ def reader_path(path: str) -> str:
     return f"file:{absolute}"
 
 
-def write(frame: DataFrame, path: str, kind: str, options: Mapping[str, str]) -> None:
-    """Write ``frame`` to ``path``; replace existing files."""
-    writer = frame.write.format(kind).options(**{**_WRITE_OPTIONS[kind], **options})
-    writer.mode("overwrite").save(path)
-
-
 class Target(ABC):
     """An output directory, which appears complete or not at all. Only one thread may use it."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         self.path = path
         self.option = option
+        self.is_visible = False
+        """Whether the files of this run are at ``path``."""
         self._overwrite = overwrite
 
     @property
@@ -217,6 +212,11 @@ class Target(ABC):
 
     def check(self, spark: SparkSession) -> None:  # noqa: B027 - Spark may not be needed
         """Raise an error if the target exists in a file system that only Spark reaches."""
+
+    def write(self, frame: DataFrame, kind: str, options: Mapping[str, str]) -> None:
+        """Write ``frame`` as files of the ``kind``."""
+        writer = frame.write.format(kind).options(**{**_WRITE_OPTIONS[kind], **options})
+        writer.mode("overwrite").save(self.written_to)
 
     def publish(self) -> None:  # noqa: B027 - Spark may have done it
         """Make the complete target appear."""
@@ -243,12 +243,18 @@ class _LocalTarget(Target):
         # A new name for each run: the JVM of a killed run may still write to the old one.
         self._new_folder = self._partial / uuid.uuid4().hex
         self._lock = -1
+        self._keeps_files = False
 
     @property
     def written_to(self) -> str:
         return f"file:{self._new_folder}"
 
     def claim(self) -> None:
+        if os.path.ismount(self._place):
+            raise CommandError(
+                f"{self.option} {self.path}: is a mount point, which a run cannot replace; give a "
+                "directory inside of it"
+            )
         if os.path.lexists(self._place) and not self._overwrite:
             raise self._exists_error()
         try:
@@ -261,6 +267,8 @@ class _LocalTarget(Target):
                         f"{self.option} {self.path}: the run writes to {self._partial}, which has "
                         f"other files, such as {left.name}"
                     )
+            if self._restore_former() and not self._overwrite:
+                raise self._exists_error()
             self._remove_own_files()
         except BlockingIOError:
             os.close(self._lock)
@@ -270,17 +278,37 @@ class _LocalTarget(Target):
             raise CommandError(f"{self.option} {self.path}: {refused.strerror}") from None
 
     def publish(self) -> None:
-        if os.path.lexists(self._place):
-            self._place.rename(self._partial / _REPLACED)
-        self._new_folder.rename(self._place)
+        try:
+            if os.path.lexists(self._place):
+                self._place.rename(self._former)
+            self._new_folder.rename(self._place)
+        except OSError as refused:
+            self._keeps_files = True
+            raise JobError(
+                f"{self.option} {self.path}: {refused.strerror}; the rows are in {self._new_folder}"
+            ) from None
+        self.is_visible = True
 
     def close(self) -> None:
         if self._lock >= 0:
             with contextlib.suppress(OSError):  # OSError: files of others are in the folder
-                self._remove_own_files()
-                self._partial.rmdir()
+                self._restore_former()
+                if not self._keeps_files:
+                    self._remove_own_files()
+                    self._partial.rmdir()
             os.close(self._lock)
             self._lock = -1
+
+    @property
+    def _former(self) -> Path:
+        return self._partial / _REPLACED
+
+    def _restore_former(self) -> bool:
+        """Put the former output back, if a run was stopped after it had moved it away."""
+        moved = os.path.lexists(self._former) and not os.path.lexists(self._place)
+        if moved:
+            self._former.rename(self._place)
+        return moved
 
     def _remove_own_files(self) -> None:
         for left in self._partial.iterdir():
@@ -301,6 +329,10 @@ class _SparkTarget(Target):
     @property
     def written_to(self) -> str:
         return self.path
+
+    def write(self, frame: DataFrame, kind: str, options: Mapping[str, str]) -> None:
+        super().write(frame, kind, options)
+        self.is_visible = True
 
     def check(self, spark: SparkSession) -> None:
         if not self._overwrite and _has_files(spark, self.path):

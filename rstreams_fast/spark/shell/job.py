@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,7 +33,13 @@ from rstreams_fast.spark.shell.errors import (
     worker_exception,
 )
 from rstreams_fast.spark.shell.estimate import Estimate, estimate_lines
-from rstreams_fast.spark.shell.sessions import check_installed, runs_locally, session, slots_of
+from rstreams_fast.spark.shell.sessions import (
+    can_checkpoint,
+    check_installed,
+    runs_locally,
+    session,
+    slots_of,
+)
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 
 if TYPE_CHECKING:
@@ -63,6 +70,8 @@ class Job:
         self._options = options
         self._log = log
         self._targets: list[files.Target] = []
+        self.failed: int | None = None
+        """The number of dead letters; ``None`` until the output is complete."""
         self._draws = bool(options.page or options.picture) and not options.explain
         self._reports = not options.explain and (self._draws or options.live or not options.quiet)
         self._watch: Watch | None = None
@@ -87,6 +96,8 @@ class Job:
         packages = ["pyspark", "pyarrow", *["rich"] * self._reports]
         packages += ["matplotlib"] * bool(options.picture)
         check_installed(packages, options.master, options.remote)
+        if options.dead_letters and not can_checkpoint(options.master, options.remote):
+            raise CommandError("--dead-letters: on Spark Connect this needs PySpark 4.0 or later")
         self._is_local = runs_locally(options.master, options.remote)
         self._on = [name.strip() for name in options.on.split(",")]
         self._input_kind = files.kind_of(options.input, "--input", options.format)
@@ -208,8 +219,10 @@ class Job:
                     self._explain(frame, stage, slots_of(spark))
                     return 0
                 failed = self._write(frame, enriched)
-            for target in reversed(self._targets):
-                target.publish()
+            with _deferring_signals():
+                for target in reversed(self._targets):
+                    target.publish()
+                self.failed = failed
         if self._draws and self._watch is not None:
             self._draw(self._watch)
         self._print_result(failed)
@@ -240,19 +253,18 @@ class Job:
 
     def _write(self, frame: DataFrame, enriched: DataFrame) -> int:
         """Write the output and the dead letters; return the number of dead letters."""
-        from pyspark import StorageLevel
-
-        options, good = self._options, enriched
-        if options.dead_letters:
-            good, bad = split_failures(enriched.persist(StorageLevel.DISK_ONLY))
-        place = self._targets[0].written_to
+        options, output = self._options, self._targets[0]
         with self._with_progress(frame):
-            files.write(good, place, self._output_kind, dict(options.write))
-        if not options.dead_letters:
-            return 0
+            if not options.dead_letters:
+                output.write(enriched, self._output_kind, dict(options.write))
+                return 0
+            # Unlike persist(): Spark never makes a call again to replace a result that it lost. A
+            # row whose second call ends in another way would be in both outputs, or in none.
+            good, bad = split_failures(enriched.localCheckpoint())
         kept = [_column(name) for name in frame.columns if name.lower() != FAILURE]
         bad = bad.select(*kept, _column(OUTCOME).alias(FAILURE))
-        files.write(bad, self._targets[1].written_to, "parquet", {})
+        self._targets[1].write(bad, "parquet", {})
+        output.write(good, self._output_kind, dict(options.write))
         return bad.count()
 
     @contextlib.contextmanager
@@ -274,6 +286,11 @@ class Job:
             title=self._title,
         ) as self._watch:
             yield
+
+    @property
+    def visible(self) -> list[str]:
+        """The options whose paths have files of this run."""
+        return [f"{each.option} {each.path}" for each in self._targets if each.is_visible]
 
     @property
     def _title(self) -> str:
@@ -338,6 +355,18 @@ def _column(name: str) -> Any:
 def _has_entries(uri: str) -> bool:
     """Whether a local journal has answers; ``False`` for a journal elsewhere."""
     return not SCHEME.match(uri) and Path(uri).is_dir() and any(Path(uri).iterdir())
+
+
+@contextlib.contextmanager
+def _deferring_signals() -> Iterator[None]:
+    """Let no Ctrl-C and no SIGTERM interrupt the block. The run is over after it."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

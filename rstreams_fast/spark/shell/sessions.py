@@ -98,6 +98,11 @@ def runs_locally(master: str | None, remote: str | None) -> bool:
     return (master or "local").startswith("local")
 
 
+def can_checkpoint(master: str | None, remote: str | None) -> bool:
+    """Whether frames have ``localCheckpoint``: on Spark Connect since PySpark 4.0."""
+    return not _remote_address(master, remote) or spark_version() >= (4, 0)
+
+
 def _remote_address(master: str | None, remote: str | None) -> str | None:
     return remote or (None if master else os.environ.get("SPARK_REMOTE"))
 

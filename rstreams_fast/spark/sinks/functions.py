@@ -149,6 +149,10 @@ class FunctionSink(Sink):
         if options.dead_letters is not None:
             check_not_read(options.dead_letters, self._dead_letter_prefix(frame), frame.files)
         part = "" if frame.batch is None else str(frame.batch)
+        if self._policy is not None and self._policy.journal is not None and not frame.job:
+            raise ValueError(
+                "a journal needs job=: a later write of the same name finds the answers of this one"
+            )
         version = self._version(frame.job, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))
         outcomes = self._make_stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)

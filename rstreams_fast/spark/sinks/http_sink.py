@@ -234,7 +234,8 @@ class _Client:
         if status in _RETRY_AFTER_STATUSES:
             raise _retry_after(headers.get("Retry-After"))
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            if (moved := headers.get("Location")) is not None:
+            moved = headers.get("Location")
+            if moved is not None and status < HTTPStatus.BAD_REQUEST:
                 raise HttpError(status, f"a redirect to {shown_uri(moved)}")
             raise HttpError(status, _shortened(text))
         if sink.partial is None and sink.body != "elasticsearch-bulk":

@@ -7,10 +7,12 @@ import datetime as dt
 import hashlib
 import io
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast._third_parties import importing
@@ -88,7 +90,7 @@ def postgres(
     """
     if isinstance(dsn, str):
         check_no_keys("dsn", dsn)
-        if "password=" in dsn.replace(" ", ""):
+        if re.search(r"password\s*=", unquote(dsn)):
             raise ValueError("dsn holds a password: give it by PGPASSWORD, or give a function")
     elif not callable(dsn):
         raise TypeError(f"dsn must be a str or a function, got {type(dsn).__name__}")
@@ -366,7 +368,7 @@ class _CopySubscriber:
             [self._stage.as_string(self._db)],
         )
         self._arrays = {name for (name,) in found}
-        statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv)")
+        statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv, encoding 'UTF8')")
         parts = {"stage": self._stage, "columns": _identifiers(self._columns)}
         self._copy_context = self._db.cursor().copy(statement.format(**parts))
         self._copy = self._copy_context.__enter__()

@@ -541,8 +541,13 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``array`` to ``kind``. Raises an error for a number that would become infinite."""
+    """Cast ``array`` to ``kind``. Raises an error for a number that would lose its value."""
+    import pyarrow as pa
+
     cast_array = array.cast(kind, safe=True)
+    of_floats = pa.types.is_decimal(kind) and pa.types.is_floating(array.type)
+    if of_floats and not cast_array.cast(array.type).equals(array):
+        raise ValueError(f"a number has more digits than {kind} keeps")
     if (infinite := infinities(cast_array)) and infinite != infinities(array):
         raise ValueError(f"a finite number is too large for {kind}")
     return cast_array

@@ -1,15 +1,17 @@
 """Keys and results as pandas Series, for Spark without Arrow UDFs (before 4.1).
 
 Spark sends each key as an array of one element, or as an empty array for null. Results are sent
-back in the same form. A timestamp is sent as text in UTC: pandas lacks some of Spark's zones, and
+back in the same form. Within nested keys pandas makes floats of integers beside a null: they become
+integers again. A timestamp is sent as text in UTC: pandas lacks some of Spark's zones, and
 cannot tell ambiguous hours apart.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.worker.keys import PythonColumn, to_plain
 from rstreams_fast.spark.worker.values.python_values import python_values
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["run_on_series"]
+
+_INTEGER: Final = re.compile(r"\b(tinyint|smallint|int|bigint)\b(?!:)")
+_FRACTION: Final = re.compile(r"\b(float|double)\b(?!:)")
+"""Match names of types in Spark's text of a type, such as ``struct<a:bigint>``."""
+
+MOST_EXACT: Final = 2**53
+"""Up to this number, a float can stand for each integer."""
 
 
 def run_on_series(
@@ -50,8 +59,28 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
             values = [_parse_timestamp(texts[place], own_zone) for texts in timestamps]
         else:
             values = [to_plain(one[0]) if len(one) else None for one in key]
+            if "<" in kind and _INTEGER.search(kind) and not _FRACTION.search(kind):
+                values = [_with_integers(value) for value in values]
         columns.append(PythonColumn(values, kind))
     return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _with_integers(value: Any) -> Any:
+    """Return ``value`` with integers in place of floats, and ``None`` in place of NaN."""
+    if isinstance(value, float):
+        if value != value:  # noqa: PLR0124 - only NaN is not
+            return None
+        if abs(value) > MOST_EXACT:
+            raise ValueError(
+                "pandas has lost digits of an integer inside of a key, beside a null: before "
+                "PySpark 4.1 a lookup gets its keys from pandas; enrich does not"
+            )
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(one) for one in value]
+    if isinstance(value, dict):
+        return {_with_integers(key): _with_integers(one) for key, one in value.items()}
+    return value
 
 
 def _parse_timestamp(text: str | None, zone: dt.tzinfo) -> dt.datetime | None:
