@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
+import datetime as dt
 import functools
 import importlib
 import inspect
@@ -14,6 +15,7 @@ import sys
 import threading
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from decimal import Decimal
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast._checks import refuse_coroutine
@@ -35,7 +37,11 @@ __all__ = ["Policy", "PolicyFunction"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NESTED: Final = (tuple, frozenset)
+_EXACT: Final = frozenset({bool, bytes, int, str, type(None)})
+"""Types whose equal values are the same."""
+
+_INEXACT: Final = (tuple, frozenset, float, complex, Decimal, dt.datetime, dt.time)
+"""Types whose equal values may differ, such as 0.0 and -0.0."""
 _RUNS_LATER: Final = (Coroutine, asyncio.Future)
 
 _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
@@ -276,15 +282,31 @@ class PolicyFunction:
 
 
 def _types(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the types of ``values``, and of the items of tuples and frozen sets."""
-    return tuple([_type(value) if isinstance(value, _NESTED) else type(value) for value in values])
+    """Return the types of ``values``, and what else tells equal values of a type apart."""
+    return tuple(
+        [
+            kind
+            if (kind := type(value)) in _EXACT
+            or (kind is float and value)
+            or not isinstance(value, _INEXACT)
+            else _type(value)
+            for value in values
+        ]
+    )
 
 
 def _type(value: Any) -> Any:
+    kind = type(value)
     if isinstance(value, tuple):
-        return type(value), _types(value)
-    items = list(value)
-    return type(value), frozenset(zip(items, _types(items), strict=True))
+        return kind, _types(value)
+    if isinstance(value, frozenset):
+        items = list(value)
+        return kind, frozenset(zip(items, _types(items), strict=True))
+    if isinstance(value, dt.datetime):
+        return kind, value.fold
+    if isinstance(value, dt.time):
+        return kind, value.fold, value.tzinfo
+    return kind, repr(value)  # 0.0 equals -0.0, and Decimal("1") equals Decimal("1.0")
 
 
 def _function_named(policy: PolicySettings, module: str, name: str, called_id: str) -> Any:

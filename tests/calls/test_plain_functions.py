@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import os
 import signal
 import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -306,7 +309,17 @@ def test_a_cache_answers_equal_calls() -> None:
     assert [by_key({"unhashable": 1}, 7), by_key({}, 7)] == [{"unhashable": 1}] * 2
     nested = rsf.Policy(cache=rsf.Cache())(lambda *args, **words: repr((args, words)))
     of_key = rsf.Policy(cache=rsf.Cache(), key=lambda value: value)(repr)
-    for some in ([1, 1.0, True], [(1,), (1.0,), ((True,),)], [frozenset({1}), frozenset({True})]):
+    twice = dt.datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    for some in (
+        [1, 1.0, True],
+        [(1,), (1.0,), ((True,),)],
+        [frozenset({1}), frozenset({True})],
+        [0.0, -0.0, 0j, complex(0, -0.0)],
+        [(0.0,), (-0.0,), frozenset({0.0}), frozenset({-0.0})],
+        [Decimal(1), Decimal("1.0")],
+        [twice, twice.replace(fold=1), (twice,), (twice.replace(fold=1),)],
+        [dt.time(9), dt.time(9, fold=1), dt.time(9, tzinfo=twice.tzinfo)],
+    ):
         assert len({nested(value) for value in some}) == len(some)
         assert len({of_key(value) for value in some}) == len(some)
         assert len({nested(1, value=value) for value in some}) == len(some)
