@@ -75,13 +75,19 @@ def _batch_digest(batch: Any) -> str:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    digest = hashlib.blake2b(digest_size=KEY_BYTES)
+    # Without columns the number of rows is all that a batch has.
+    begin = b"" if batch.num_columns else ascii(batch.num_rows).encode()
+    digest = hashlib.blake2b(begin, digest_size=KEY_BYTES)
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        kind = field.type
-        digest.update(ascii((field.name, str(kind), len(column))).encode())
-        there = column.drop_null()
-        if len(there) < len(column):
+        kind, there = field.type, column.drop_null()
+        nulls = len(column) - len(there)
+        # The number of nulls tells the bytes of ``is_valid`` from the bytes of values.
+        header = (field.name, str(kind), len(column), *((nulls,) if nulls else ()))
+        digest.update(ascii(header).encode())
+        if nulls:
             digest.update(_bytes_of_numbers(column.is_valid().cast(pa.uint8())))
+        if kind == pa.time64("ns"):  # to_pylist() leaves out the nanoseconds
+            there = there.cast(pa.int64())
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             digest.update(_bytes_of_numbers(pc.binary_length(there)))
             ends = memoryview(there.buffers()[1]).cast("i")[there.offset :] if len(there) else [0]

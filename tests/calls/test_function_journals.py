@@ -293,6 +293,30 @@ def test_an_answer_is_that_of_the_key_as_it_was_given(is_async: bool, journal: r
         forget_journals()
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(pa.array([0] * 3, kind) for kind in (pa.int8(), pa.uint8(), pa.int16(), pa.int64())),
+        *(pa.array([0] * 3, kind) for kind in (pa.float32(), pa.float64(), pa.time64("ns"))),
+        *(pa.array([value] * 3) for value in ("", b"\0", False, Decimal(0), [0], {"a": 0})),
+        pa.array(["a"] * 3).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_nulls_are_told_from_values(column: pa.Array, journal: rsf.Journal) -> None:
+    count = itertools.count()
+    numbered = rsf.Policy(journal=journal)(lambda _: next(count))
+    null = pa.nulls(1, column.type)
+    columns = [
+        pa.concat_arrays([null if bits >> place & 1 else column[:1] for place in range(3)])
+        for bits in range(8)
+    ]
+    batches = [
+        pa.RecordBatch.from_arrays([one, other], ["a", "b"]) for one in columns for other in columns
+    ]
+    assert [numbered(batch) for batch in batches] == [*range(64)]
+
+
 def test_a_batch_is_known_by_what_is_in_it(journal: rsf.Journal) -> None:
     count = itertools.count()
     numbered = rsf.Policy(journal=journal)(lambda _: next(count))
@@ -316,7 +340,10 @@ def test_a_batch_is_known_by_what_is_in_it(journal: rsf.Journal) -> None:
     different = [[1], [2], [1, 1], ["1"], ["1", "1"], ["11"], ["11", ""], ["", "11"], [None], [[1]]]
     different += [[1.0], [True], [{"a": 1}], [], [dt.date(2026, 1, 1)], [Decimal(1)]]
     texts = {text(pa.array(values)) for values in different}
-    assert len(texts) == len(different)
+    texts |= {text(pa.array([count], pa.time64("ns"))) for count in range(3)}
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    texts |= {numbered(empty), numbered(empty[:2])}
+    assert len(texts) == len(different) + 5
 
 
 @pytest.mark.parametrize("is_async", [True, False])
