@@ -135,10 +135,37 @@ def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return key
 
 
-def _instant_text(value: dt.datetime) -> str:
-    if value.tzinfo is not None:  # equal instants get equal texts in any time zone
-        value = value.astimezone(dt.UTC)
-    return f"t{value.isoformat()}"
+def _datetime_text(value: dt.datetime) -> str:
+    if value.tzinfo is None or (offset := value.utcoffset()) is None:
+        return f"t{_clock_text(value)}"
+    try:  # equal instants get equal texts in any time zone
+        return f"t{value.astimezone(dt.UTC).isoformat()}"
+    except OverflowError:  # in UTC the instant is before year 1 or after year 9999
+        shown = value.replace(tzinfo=dt.UTC) - dt.datetime.min.replace(tzinfo=dt.UTC)
+        return f"t{(shown - offset) // dt.timedelta(microseconds=1)}"
+
+
+def _clock_text(value: dt.datetime | dt.time) -> str:
+    """Return the text of the time that a clock shows, with its ``fold`` and its time zone."""
+    text = value.isoformat() + "f" * value.fold
+    if value.tzinfo is None or value.utcoffset() is not None:  # the text has the offset
+        return text
+    zone = getattr(value.tzinfo, "key", None) or getattr(value.tzinfo, "zone", None)
+    if not isinstance(zone, str):
+        raise TypeError(f"a time zone of {type(value.tzinfo).__name__} has no form that lasts")
+    return text + ascii(zone)
+
+
+def _timedelta_text(value: dt.timedelta) -> str:
+    nanoseconds = getattr(value, "nanoseconds", 0)  # pandas.Timedelta has them
+    text = f"i{value.days}:{value.seconds}:{value.microseconds}"
+    return f"{text}:{nanoseconds}" if nanoseconds else text
+
+
+def _tuple_text(value: tuple[Any, ...]) -> str:
+    # A named tuple equals a plain tuple, but means another thing.
+    text, fields = f"({', '.join(map(text_of, value))})", getattr(type(value), "_fields", None)
+    return text if fields is None else f"{(type(value).__qualname__, fields)!a}{text}"
 
 
 def _items_text(value: dict[Any, Any]) -> str:
@@ -150,11 +177,11 @@ _TEXTS_BY_TYPE: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
     (Keywords, lambda value: f"**{_items_text(value)}"),
     (dict, _items_text),
     (list, lambda value: f"[{', '.join(map(text_of, value))}]"),
-    (tuple, lambda value: f"({', '.join(map(text_of, value))})"),
-    (dt.datetime, _instant_text),
+    (tuple, _tuple_text),
+    (dt.datetime, _datetime_text),
     (dt.date, lambda value: f"d{value.isoformat()}"),
-    (dt.time, lambda value: f"c{value.isoformat()}"),
-    (dt.timedelta, lambda value: f"i{value.days}:{value.seconds}:{value.microseconds}"),
+    (dt.time, lambda value: f"c{_clock_text(value)}"),
+    (dt.timedelta, _timedelta_text),
     (Decimal, lambda value: f"n{value}"),
     (uuid.UUID, lambda value: f"u{value}"),
 )

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -48,6 +49,29 @@ PLAIN: list[Any] = [
     *(dt.date(1582, 10, 4), dt.time(1, 2, 3, 4), dt.timedelta(-1, 1, 1), Decimal("-1.10")),
     *(uuid.UUID(int=7), [BATCH], {"b": BATCH}),
 ]
+
+
+class Celsius(NamedTuple):
+    degrees: float
+
+
+class Fahrenheit(NamedTuple):
+    degrees: float
+
+
+NEW_YORK, TOKYO = ZoneInfo("America/New_York"), ZoneInfo("Asia/Tokyo")
+DISTINCT: list[Any] = [
+    *(0.0, -0.0, (20.0,), Celsius(20.0), Fahrenheit(20.0)),
+    *(dt.time(9), dt.time(9, fold=1), dt.time(9, tzinfo=NEW_YORK), dt.time(9, tzinfo=TOKYO)),
+    *(
+        dt.datetime(2024, 11, 3, 1, 30, fold=fold, tzinfo=NEW_YORK).replace(tzinfo=zone)
+        for fold in (0, 1)
+        for zone in (NEW_YORK, None)
+    ),
+    *(dt.datetime(9999, 12, 31, hour, tzinfo=NEW_YORK) for hour in (18, 19, 20)),
+    *(dt.datetime(1, 1, 1, hour, tzinfo=TOKYO) for hour in (7, 8, 9)),
+]
+"""Values of which none has the answer of another."""
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +174,7 @@ def test_calls_of_different_shapes_are_told_apart(is_shared: bool, journal: rsf.
         *[((), {}), (((),), {}), ((1, 2), {}), (((1, 2),), {}), ((((1, 2),),), {})],
         *[(({"a": 1},), {}), ((), {"a": 1}), ((1, {"a": 1}), {}), ((1,), {"a": 1})],
         *[((((), {"a": 1}),), {}), (((), {"a": 1}), {}), (((),), {"a": 1})],
+        *[((value,), {}) for value in DISTINCT],
     ]
     for _ in range(2):
         for args, words in calls:
@@ -291,6 +316,29 @@ def test_an_answer_is_that_of_the_key_as_it_was_given(is_async: bool, journal: r
         (found,) = stage.as_map_fn()(iter([batch]))
         assert found["v"].to_pylist() == [len(some)]
         forget_journals()
+
+
+def test_the_ends_of_time_are_one_instant_in_any_zone(journal: rsf.Journal) -> None:
+    named = rsf.Policy(journal=journal)(lambda moment: rs.call_id())
+    for one, other in (
+        (
+            dt.datetime(9999, 12, 31, 23, tzinfo=NEW_YORK),
+            dt.datetime(9999, 12, 31, 22, tzinfo=ZoneInfo("America/Chicago")),
+        ),
+        (
+            dt.datetime(1, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=9))),
+            dt.datetime(1, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=8))),
+        ),
+    ):
+        assert named(one) == named(other)
+    assert named.counts.calls == 2
+
+
+def test_nanoseconds_tell_calls_apart(journal: rsf.Journal) -> None:
+    pandas = pytest.importorskip("pandas")
+    shown = rsf.Policy(journal=journal)(str)
+    for kind in (pandas.Timedelta, pandas.Timestamp):
+        assert len({shown(kind(count, unit="ns")) for count in range(3)}) == 3
 
 
 @pytest.mark.parametrize(
