@@ -95,7 +95,7 @@ def _seconds_of(value: Any) -> float:
 def _seconds_until(text: str) -> float:
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # OverflowError: a number is too large
         raise ValueError(
             f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
         ) from None

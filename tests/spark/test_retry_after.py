@@ -329,6 +329,8 @@ def test_seconds_are_taken_for_what_they_mean(given: Any, seconds: float) -> Non
     "given",
     [
         *(math.nan, math.inf, "nan", "soon", "", 10**400, decimal.Decimal("sNaN")),
+        "Mon, 01 Jan 2024 00:00:00 +9999999999999999",
+        "Mon, 01 Jan 2024 9999999999:00:00 GMT",
         *(np.array([1.0, 2.0]), True, np.bool_(True), [2], dt.datetime.now(dt.UTC)),
     ],
     ids=str,
