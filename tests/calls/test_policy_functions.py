@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, Problem, run_python, run_threads, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -423,4 +424,5 @@ def test_no_repr_shows_what_a_partial_holds() -> None:
     holds = partial(of, "secret")
     limit = rsf.Limit("held", units={"tokens": rsf.per_second(1)}, weigh=holds)
     policy = rsf.Policy(limit=limit, key=holds)
-    assert "secret" not in repr(policy) + repr(limit) + repr(policy(holds))
+    batching = rs.Batching(8, weight=5, weigh=holds)
+    assert "secret" not in repr(policy) + repr(limit) + repr(policy(holds)) + repr(batching)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast.calls.functions import (
@@ -44,7 +44,7 @@ class Batching:
     bytes: int | None = None
     linger: float = DEFAULT_LINGER
     weight: float | None = None
-    weigh: Callable[..., float] | None = None
+    weigh: Callable[..., float] | None = field(default=None, repr=False)  # may hold a secret
 
     def __post_init__(self) -> None:
         check_positive_int("Batching(rows)", self.rows, MOST_CALLS)
