@@ -77,7 +77,8 @@ class Budget:
             budget. The workers lease parts of the budget over the network, so they must reach that
             process. The lease of a killed worker counts as spent. ``"process"``: each process has
             a budget of its own.
-        **units: The amount of each unit, a finite number >= 0; at least one.
+        **units: The amount of each unit, a finite number >= 0; at least one. ``calls`` is a whole
+            number.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -97,6 +98,8 @@ class Budget:
         self.units: Final = {
             unit: check_amount(f"Budget({unit})", amount) for unit, amount in units.items()
         }
+        if not self.units.get(CALLS, 0.0).is_integer():
+            raise ValueError(f"Budget(calls) must be a whole number, got {units[CALLS]!r}")
         self.made: Final = time.time()
         self._address: Address | None = None
 

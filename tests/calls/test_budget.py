@@ -224,6 +224,8 @@ def test_words_are_checked() -> None:
         rs.Budget("name")
     with pytest.raises(TypeError, match=r"Budget\(calls\) must be a number"):
         rs.Budget("name", calls="many")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Budget\(calls\) must be a whole number, got 2\.5"):
+        rs.Budget("name", calls=2.5)
     with pytest.raises(TypeError, match="counts them itself"):
         rs.spent(calls=1)
     assert rs.Budget("b", calls=10, money=1.5).describe() == (
