@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.sinks.dead_letters import DeadLetterFile
+from tests.helpers import run_threads
 from tests.spark import sink_kills
 from tests.spark.http_service import HttpService
 
@@ -181,6 +183,19 @@ def test_a_journal_sends_no_row_again_but_those_of_another_batch(
         assert sum(map(len, noted(place))) - before == again
     # The answers of the batch before are removed.
     assert len(list((tmp_path / "journal").iterdir())) == 1
+
+
+def test_attempts_with_one_process_id_write_whole_dead_letters(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pydict({"n": range(1000)})
+
+    def attempt() -> None:
+        with DeadLetterFile(rs.dead_letters(tmp_path), "dead") as letters:
+            letters.put(rows)
+
+    for _ in range(20):
+        run_threads([attempt] * 4)
+        assert pq.read_table(tmp_path / "dead.parquet").num_rows == 1000
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_sinks_of_a_batch_share_a_journal_and_dead_letters(spark: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +185,9 @@ class DeadLetterFile:
 
     def _copy_to_folder(self, content: IO[bytes]) -> None:
         whole = self._files.type_name in _WHOLE_AT_CLOSE
-        path = self._path if whole else f"{self._folder}/.{os.getpid()}-{Path(self._path).name}"
+        # Two attempts of a partition may run at once, in containers even with the same process id.
+        aside = f"{self._folder}/.{uuid.uuid4().hex}-{Path(self._path).name}"
+        path = self._path if whole else aside
         with self._files.open_output_stream(path) as file:
             shutil.copyfileobj(content, file, COPY_BYTES)
         if not whole:
