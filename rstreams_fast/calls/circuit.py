@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rstreams_fast.calls.errors import CircuitOpenError, as_timeout
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError, as_timeout
 from rstreams_fast.calls.functions import (
     MOST_CALLS,
     check_exceptions,
@@ -31,7 +31,8 @@ class Circuit:
     """Stops calls for a while after too many failures; then one call tests the service.
 
     Each worker process has a state of its own. All stages with the same object share this state,
-    also those of later tasks. A ``RetryAfter`` never counts as a failure.
+    also those of later tasks. Neither a ``RetryAfter`` nor a ``BudgetSpentError`` counts as a
+    failure.
 
     Args:
         failures: How many attempts in a row may fail (an ``int``), or which share of the last 100
@@ -122,13 +123,18 @@ class CircuitState:
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
-        """Record how a call ended. A cancelled call says nothing about the service.
+        """Record how a call ended.
 
-        ``RetryAfter`` means that the service is up, but busy. A test call that raises
-        ``RetryAfter`` succeeds; in other calls ``RetryAfter`` is neither a success nor a failure.
+        A cancelled call says nothing about the service, nor does a call in which another function
+        found its budget spent. ``RetryAfter`` means that the service is up, but busy. A test call
+        that raises ``RetryAfter`` succeeds; in other calls ``RetryAfter`` is neither a success nor
+        a failure.
         """
         throttled = isinstance(error, RetryAfter)
-        failed = not throttled and isinstance(error, self._circuit.on)
+        is_silent = error is not None and (
+            not isinstance(error, Exception) or isinstance(error, BudgetSpentError)
+        )
+        failed = not (throttled or is_silent) and isinstance(error, self._circuit.on)
         with self._lock:
             if era != self._era:
                 return
@@ -136,12 +142,12 @@ class CircuitState:
                 self._probes_until = None
                 if failed:
                     self._open()
-                elif error is None or isinstance(error, Exception):
+                elif not is_silent:
                     self._open_seconds, self._opened_at = self.open_seconds(), None
                     self._open_until = None
                     self._era += 1
                 return
-            if throttled or (error is not None and not isinstance(error, Exception)):
+            if throttled or is_silent:
                 return
             self._failed.append(failed)
             full = len(self._failed) == self._failed.maxlen

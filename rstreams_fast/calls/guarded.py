@@ -195,7 +195,9 @@ def guarded(
     meter = meter_of(settings, loop, counts, gate, weigh)
     budget, most_held = rules.budget, rules.most_held
     counts_here = circuit is None and meter is None
-    if observers := [each for each in (adaptive, circuit, meter) if each is not None]:
+    # The meter wraps the circuit itself.
+    observed = (adaptive, circuit if meter is None else None, meter)
+    if observers := [each for each in observed if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _observed(fn, deadlines, observers), None
     # The meter, which counts units, throttled for the permits of its calls: do not ask twice.

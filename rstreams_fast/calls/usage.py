@@ -14,7 +14,6 @@ from typing import Any, Final
 from rstreams_fast.calls.budget import CALLS, Account, account_of
 from rstreams_fast.calls.circuit import circuit_of
 from rstreams_fast.calls.counts import CallCounts
-from rstreams_fast.calls.errors import CircuitOpenError
 from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.blocking import TimedGate
 from rstreams_fast.calls.limits.limit import Limit, weights_of_key
@@ -35,7 +34,7 @@ Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
 class Usage:
     """The units that one attempt spends. The function's thread writes, the loop's thread reads."""
 
-    __slots__ = ("counted", "estimate", "left", "outer", "reset", "spent")
+    __slots__ = ("counted", "estimate", "left", "outer", "passed_circuit", "reset", "spent")
 
     def __init__(
         self, estimate: dict[str, float], counted: frozenset[str], outer: Usage | None
@@ -49,6 +48,7 @@ class Usage:
         self.spent: dict[str, float] = {}
         self.left: dict[str, float] = {}
         self.reset: float | None = None
+        self.passed_circuit = False
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -187,10 +187,12 @@ class Meter:
         self._most_held = policy.most_held
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that measures each call.
+        """Return a wrapper of ``fn`` and the policy's circuit that measures each call.
 
         A call adds the units that it spends to ``bill``, a keyword argument with a dict.
         """
+        if self._circuit is not None:
+            fn = self._circuit.wrap(_noted(fn))
 
         async def call(*args: Any, bill: dict[str, float] | None = None) -> Any:
             usage = Usage(self._weigh(args), self._counted, _current.get())
@@ -255,7 +257,8 @@ class Meter:
         self, usage: Usage, permit: Any, error: Exception | None, bill: dict[str, float] | None
     ) -> None:
         """Replace the estimate of an attempt by its real cost, and return its permit."""
-        not_made = isinstance(error, CircuitOpenError)
+        # A CircuitOpenError may also come from the circuit of another function, which fn called.
+        not_made = self._circuit is not None and not usage.passed_circuit
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
         for unit, amount in usage.spent.items():
@@ -275,6 +278,18 @@ class Meter:
         if usage.settle(self._gate, self._pace, refused) and usage.reset is not None:
             self._gate.hold(min(usage.reset, self._most_held))
         self._gate.release(permit)
+
+
+def _noted(fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return a wrapper of ``fn`` that notes in the present usage that the circuit let it pass."""
+
+    def call(*args: Any) -> Awaitable[Any]:
+        usage = _current.get()
+        assert usage is not None  # noqa: S101 - for mypy
+        usage.passed_circuit = True
+        return fn(*args)
+
+    return call
 
 
 def meter_of(

@@ -146,6 +146,66 @@ def test_what_was_estimated_counts_until_the_function_tells(name: str) -> None:
     assert budget.spent == {"calls": 11, "tokens": 11}
 
 
+@pytest.mark.parametrize("has_circuit", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_call_counts_though_another_circuit_is_open(
+    has_circuit: bool, plain: bool, name: str
+) -> None:
+    budget, made = rs.Budget(name, calls=3, tokens=100, scope="process"), list[int]()
+    limit = rs.Limit(name, units={"tokens": rs.per_second(1e6)}, weigh=lambda _: 10)
+    outer = rs.Policy(budget=budget, limit=limit, circuit=rs.Circuit(100) if has_circuit else None)
+
+    @rs.Policy(circuit=rs.Circuit(1, reset=60))
+    def inner(_: int) -> None:
+        raise OSError("down")
+
+    def call(k: int) -> None:
+        made.append(k)
+        inner(k)
+
+    async def acall(k: int) -> None:
+        call(k)
+
+    async def main() -> None:
+        fn = outer(acall)
+        for k in range(5):
+            with pytest.raises((OSError, rs.CircuitOpenError, rs.BudgetSpentError)):
+                await fn(k)
+
+    if plain:
+        fn = outer(call)
+        for k in range(5):
+            with pytest.raises((OSError, rs.CircuitOpenError, rs.BudgetSpentError)):
+                fn(k)
+    else:
+        asyncio.run(main())
+    assert made == [0, 1, 2]
+    assert budget.spent == {"calls": 3, "tokens": 30}
+
+
+async def test_a_call_that_its_own_circuit_stops_after_the_limit_spends_nothing(name: str) -> None:
+    budget = rs.Budget(name, calls=3, scope="process")
+    limit = rs.Limit(name, concurrency=1, scope="process")
+
+    @rs.Policy(budget=budget, limit=limit, circuit=rs.Circuit(1, reset=60))
+    async def fn(_: int) -> None:
+        await asyncio.sleep(0)
+        raise OSError("down")
+
+    first, second = await asyncio.gather(fn(0), fn(1), return_exceptions=True)
+    assert (type(first), type(second)) == (OSError, rs.CircuitOpenError)
+    assert budget.spent == {"calls": 1}
+
+
+def test_a_circuit_does_not_count_the_spent_budget_of_another_function(name: str) -> None:
+    inner = rs.Policy(budget=rs.Budget(name, calls=1, scope="process"))(str)
+    outer = rs.Policy(circuit=rs.Circuit(2, reset=60))(inner)
+    assert outer(0) == "0"
+    for k in range(5):
+        with pytest.raises(rs.BudgetSpentError):
+            outer(k)
+
+
 WORKER = """
 import pickle, sys
 import rstreams_fast.spark as rs

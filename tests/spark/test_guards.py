@@ -130,13 +130,14 @@ def test_one_call_probes_and_closes_the_circuit_or_keeps_it_open() -> None:
     clock = Clock()
     state = CircuitState(rs.Circuit(2, reset=10, on=(OSError,)), clock)
     early = state.enter()
-    for error in (OSError(), ValueError(), OSError(), asyncio.CancelledError(), OSError()):
+    silent = asyncio.CancelledError(), rs.BudgetSpentError()
+    for error in (OSError(), ValueError(), OSError(), *silent, OSError()):
         state.leave(state.enter(), error)
     with pytest.raises(rs.CircuitOpenError, match="no calls for 10 s, then one"):
         state.enter()
     state.leave(early, None)  # it began before: it says nothing of now
     clock.now = 10
-    for error in (OSError(), asyncio.CancelledError(), None):
+    for error in (OSError(), *silent, None):
         state.check()
         probe = state.enter()
         with pytest.raises(rs.CircuitOpenError):
