@@ -240,7 +240,9 @@ def guarded(
                 attempts = attempts or CallAttempts(rules, cancelled)
                 if progress is not None:
                     progress.error = error
-                pause = attempts.pause_after(error)
+                # weigh would fail again, and not because of the service.
+                hopeless = meter is not None and meter.is_of_weigh(error)
+                pause = None if hopeless else attempts.pause_after(error)
                 if pause is None:
                     if as_outcomes and not isinstance(error, StageError):
                         return Outcome(None, error, attempts.count, monotonic() - begin, usage)

@@ -184,6 +184,7 @@ class Meter:
         self._refilling: asyncio.Future[None] | None = None
         self._counts = counts
         self._weigh = weigh
+        self._weigh_error: Exception | None = None
         self._most_held = policy.most_held
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -195,7 +196,12 @@ class Meter:
             fn = self._circuit.wrap(_noted(fn))
 
         async def call(*args: Any, bill: dict[str, float] | None = None) -> Any:
-            usage = Usage(self._weigh(args), self._counted, _current.get())
+            try:
+                estimate = self._weigh(args)
+            except Exception as raised:
+                self._weigh_error = raised
+                raise
+            usage = Usage(estimate, self._counted, _current.get())
             permit = await self._enter(usage)
             token, error = _current.set(usage), None
             try:
@@ -212,6 +218,11 @@ class Meter:
                 error = None
 
         return call
+
+    def is_of_weigh(self, error: Exception) -> bool:
+        """Return whether ``weigh`` raised ``error`` just now: then no attempt was made."""
+        latest, self._weigh_error = self._weigh_error, None
+        return error is latest
 
     async def _enter(self, usage: Usage) -> Any:
         """Wait until a call may be made; return its permit."""

@@ -170,14 +170,29 @@ async def test_each_quota_holds_and_another_limit_of_the_name_forgives(scope: st
         await asyncio.wait_for(under(tokens=A_SECOND, bytes=A_SECOND)(1, 1), DEADLINE)
 
 
-@pytest.mark.parametrize("weigh", [lambda _: "x", lambda _: -1, lambda _: {"words": 1}])
-async def test_what_weigh_does_wrong_is_the_failure_of_the_call(weigh: Any) -> None:
-    @rs.Policy(limit=limit(weigh=weigh))
+@pytest.mark.parametrize(
+    ("weigh", "match"),
+    [
+        *[(weigh, r"Limit\(weigh\)") for weigh in (lambda _: "x", lambda _: -1)],
+        *[(lambda _: {"words": 1}, r"Limit\(weigh\)"), (lambda _: {}["tokens"], "tokens")],
+    ],
+)
+async def test_what_weigh_does_wrong_is_the_failure_of_the_call(weigh: Any, match: str) -> None:
+    weighed = list[int]()
+
+    def counted(key: int) -> Any:
+        weighed.append(key)
+        return weigh(key)
+
+    retry = rs.Retry(3, backoff=0, on=Exception)
+
+    @rs.Policy(limit=limit(weigh=counted), retry=retry)
     async def fn(_: int) -> None:
         raise AssertionError
 
-    with pytest.raises((TypeError, ValueError), match=r"Limit\(weigh\)"):
+    with pytest.raises((TypeError, ValueError, KeyError), match=match):
         await fn(0)
+    assert weighed == [0]  # it is no attempt that failed, and no further one is made
 
 
 def test_amounts_are_checked() -> None:
