@@ -75,7 +75,7 @@ def write(
             which gets the Arrow batches that it requests. The partition is written when
             ``on_complete`` has returned.
         job: The name of the job: a job with the same name is the same job, run again. The name is
-            part of each ``call_id`` and of the journal's keys. A journal needs it. Default: no name.
+            part of each ``call_id`` and of the keys of a journal, which needs it. Default: no name.
         key: The columns that distinguish rows, for ``call_id``. Default: all columns; then equal
             rows have the same id.
         using: As in ``lookup``: the function gets the client as its first argument.
