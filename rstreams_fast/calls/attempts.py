@@ -54,7 +54,8 @@ class _Budget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._tokens = INITIAL_TOKENS
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer may make a call on the thread that holds the lock.
+        self._lock = threading.RLock()
 
     def earn(self, calls: int) -> None:
         with self._lock:

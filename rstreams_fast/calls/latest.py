@@ -36,7 +36,8 @@ class LatestUsed(Generic[T]):
         with self._lock:
             found = self._in_use.get(place)
             if found is None:
-                found = self._in_use[place] = make()
+                # A finalizer within ``make`` may have made the object meanwhile.
+                found = self._in_use.setdefault(place, make())
             self._kept[place] = found
             self._kept.move_to_end(place)
             if len(self._kept) > MOST_KEPT:

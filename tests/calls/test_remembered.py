@@ -20,7 +20,7 @@ import pytest
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from tests.fresh import forget_caches
-from tests.helpers import run_python, wait_until
+from tests.helpers import run_python, start_thread, wait_until
 from tests.spark.conftest import temporary_in
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import made, rows
@@ -389,6 +389,73 @@ def test_the_memory_of_a_process_is_what_the_cache_says(kind: str) -> None:
     finally:
         tracemalloc.stop()
     assert 0.5 * most < kept <= 1.2 * most
+
+
+def test_a_dropped_result_may_call_cached_functions_while_it_ends() -> None:
+    cache, ended = rsf.Cache(entries=1), list[int]()
+
+    @rsf.Policy(cache=cache)
+    def name_of(number: int) -> int:
+        return number
+
+    class Handle:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __del__(self) -> None:
+            ended.append(name_of(self.number))
+            ended.append(start_thread(lambda: name_of(-self.number)).result())
+
+    handle_of = rsf.Policy(cache=cache)(Handle)
+
+    def calls() -> None:
+        for number in range(1, 4):
+            handle_of(number)
+
+    start_thread(calls).result()
+    assert ended[:4] == [1, -1, 2, -2]
+
+
+INTERRUPTED = """
+import faulthandler, itertools, sys
+import rstreams_fast as rsf
+
+@rsf.Policy(**eval(sys.argv[1]))
+def double(x):
+    return 2 * x
+
+within, keys = False, itertools.count(1000)
+
+def call_within(frame, *_):
+    global within
+    if not within and "rstreams_fast" in frame.f_code.co_filename:
+        within = True
+        key = next(keys)
+        assert double(key) == 2 * key
+        within = False
+    return call_within
+
+faulthandler.dump_traceback_later(60, exit=True)
+sys.settrace(call_within)
+right = [double(x) for x in range(9)] == [2 * x for x in range(9)]
+sys.settrace(None)
+print(right, next(keys) > 1100)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "dict(cache=rsf.Cache(entries=4))",
+        "dict(cache=rsf.Cache(entries=4, scope='executor'))",
+        "dict(retry=rsf.Retry(3, budget=0.1))",
+        "dict(circuit=rsf.Circuit())",
+        "dict(budget=rsf.Budget('interrupted', calls=10**9))",
+    ],
+)
+def test_a_finalizer_may_make_a_call_at_any_line_of_a_call(words: str) -> None:
+    # Finalizers and handlers of signals run between any two lines, as this trace function does.
+    assert run_python("-c", INTERRUPTED, words).stdout.split() == ["True", "True"]
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -97,7 +97,10 @@ class ProcessStore:
 
         self._entries: cachetools.LRUCache[Any, _Entry]
         self._entries = cachetools.LRUCache(entries * size, weight)
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer or the ``__eq__`` of a key may call on the thread that holds it.
+        self._lock = threading.RLock()
+        self._is_busy = False
+        """Whether the thread that holds the lock uses ``_entries``: a call within finds nothing."""
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
         """Return the key of the result in the map of this process."""
@@ -105,10 +108,15 @@ class ProcessStore:
 
     def get(self, entry_key: Any) -> Any:
         with self._lock:
+            if self._is_busy:
+                return MISSING
+            self._is_busy = True
             try:
                 result, expires_at, _ = self._entries[entry_key]
             except KeyError:
                 return MISSING
+            finally:
+                self._is_busy = False
         return result if expires_at == math.inf or time.monotonic() < expires_at else MISSING
 
     def put(self, entry_key: Any, result: Any, seconds: float) -> None:
@@ -118,8 +126,28 @@ class ProcessStore:
             size = bytes_of((entry_key, result), self._most)
         except Exception:  # the methods of a user's type may raise anything
             return
-        with self._lock, contextlib.suppress(ValueError):
-            self._entries[entry_key] = _Entry(result, time.monotonic() + seconds, size)
+        entry, dropped = _Entry(result, time.monotonic() + seconds, size), list[Any]()
+        with self._lock:
+            if self._is_busy:
+                return
+            self._is_busy = True
+            try:
+                self._replace(entry_key, entry, dropped)
+            finally:
+                self._is_busy = False
+        del dropped  # not under the lock: a finalizer may run code of the user
+
+    def _replace(self, entry_key: Any, entry: _Entry, dropped: list[Any]) -> None:
+        """Store an entry, unless it is too large. ``dropped`` gets the entries that make room."""
+        entries = self._entries
+        weight = entries.getsizeof(entry)
+        if weight > entries.maxsize:
+            return
+        dropped.append(before := entries.get(entry_key))
+        if before is None or entries.getsizeof(before) < weight:
+            while entries.currsize + weight > entries.maxsize:
+                dropped.append(entries.popitem())
+        entries[entry_key] = entry
 
 
 class HostStore:
@@ -140,7 +168,10 @@ class HostStore:
         self._entries = entries
         self._most = int(size * FILLED)
         self._largest = size // 8
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer may make a call on the thread that holds the lock.
+        self._lock = threading.RLock()
+        self._is_busy = False
+        """Whether the thread that holds the lock uses the file: a call within finds nothing."""
         self._has_warned = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
@@ -159,12 +190,17 @@ class HostStore:
         return _RESULT + digest.digest()
 
     def get(self, entry_key: bytes) -> Any:
-        try:
-            with self._env.begin() as transaction:
-                found = transaction.get(entry_key)
-        except self._store_error as raised:
-            self._warn(raised)
-            return MISSING
+        with self._lock:
+            if self._is_busy:
+                return MISSING
+            self._is_busy = True
+            try:
+                found = self._find(entry_key)
+            except self._store_error as raised:
+                self._warn(raised)
+                return MISSING
+            finally:
+                self._is_busy = False
         if found is None or time.time() >= _EXPIRY.unpack_from(found, _NUMBER_BYTES)[0]:
             return MISSING
         try:
@@ -181,16 +217,28 @@ class HostStore:
         if len(content) > self._largest:
             return
         value = _EXPIRY.pack(time.time() + seconds) + content
-        try:
-            with self._lock:
-                for make_room in (self._env.reader_check, self._clear):
-                    with contextlib.suppress(self._full_error):
-                        self._put(entry_key, value)
-                        return
-                    make_room()
+        with self._lock:
+            if self._is_busy:
+                return
+            self._is_busy = True
+            try:
+                self._put_with_room(entry_key, value)
+            except self._store_error as raised:
+                self._warn(raised)
+            finally:
+                self._is_busy = False
+
+    def _find(self, entry_key: bytes) -> bytes | None:
+        with self._env.begin() as transaction:
+            return transaction.get(entry_key)
+
+    def _put_with_room(self, entry_key: bytes, value: bytes) -> None:
+        for make_room in (self._env.reader_check, self._clear):
+            with contextlib.suppress(self._full_error):
                 self._put(entry_key, value)
-        except self._store_error as raised:
-            self._warn(raised)
+                return
+            make_room()
+        self._put(entry_key, value)
 
     def _put(self, entry_key: bytes, value: bytes) -> None:
         with self._env.begin(write=True) as transaction, transaction.cursor() as cursor:
