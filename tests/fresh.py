@@ -23,7 +23,7 @@ def forget_caches() -> None:
 
     for store in cache._stores._kept.values():
         if isinstance(store, stores.HostStore):
-            store._env.close()
+            store.close()
     cache._stores.clear()
 
 

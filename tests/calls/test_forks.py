@@ -48,6 +48,7 @@ WORDS = {
     "circuit": "dict(circuit=rsf.Circuit(failures=10, reset=30))",
     "retry": "dict(retry=rsf.Retry(3, budget=0.1))",
     "cache": "dict(cache=rsf.Cache(entries=100))",
+    "cache of a host": "dict(cache=rsf.Cache(scope='executor'))",
     "budget": "dict(budget=rsf.Budget('forks', calls=10**9))",
     "limit": "dict(limit=rsf.Limit('forks', concurrency=8, scope='process'))",
     "limit of a host, all in use": "dict(limit=rsf.Limit('forks', concurrency=2))",
@@ -55,6 +56,7 @@ WORDS = {
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize("word", WORDS)
 def test_a_forked_child_makes_its_calls(word: str) -> None:
     done = run_python("-W", "ignore", "-c", FORKS, WORDS[word], timeout=60)

@@ -27,7 +27,7 @@ from tests.spark.stages import made, rows
 from tests.spark.test_cache import RESULTS
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("lmdb")
+lmdb = pytest.importorskip("lmdb")
 BOTH = pytest.mark.parametrize("scope", ["process", "executor"])
 
 
@@ -178,6 +178,45 @@ def test_processes_that_import_a_module_share_its_named_cache(tmp_path: Path) ->
     env = {"PYTHONPATH": str(tmp_path)}
     told = [run_python("-c", IMPORTING, env=env).stdout.strip() for _ in range(2)]
     assert told == ["called for 1 1 other", "called for 1 0 other"]
+
+
+FORKED = """
+import os
+import rstreams_fast as rsf
+
+@rsf.Policy(cache=rsf.Cache(scope="executor"))
+def fetch(key):
+    print(f"called for {key}", flush=True)
+
+fetch(0)
+for key in (1, 2):
+    if not os.fork():
+        fetch(0)
+        fetch(key)
+        os._exit(0)
+    os.wait()
+    fetch(key)
+fetch(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_shares_the_file_of_its_parent() -> None:
+    done = run_python("-W", "ignore", "-c", FORKED)
+    assert done.stdout.split("\n") == ["called for 0", "called for 1", "called for 2", ""]
+    assert not done.stderr
+
+
+def test_a_file_that_cannot_be_opened_is_not_replaced(place: Path) -> None:
+    fetch = rsf.Policy(cache=rsf.Cache(scope="executor", name="n"))(str)
+    assert fetch(1) == "1"
+    (folder,) = folders(place)
+    forget_caches()
+    before = (folder / "data.mdb").stat().st_ino
+    with lmdb.open(str(folder)):  # LMDB opens a file once in a process
+        other = copy.copy(fetch)
+        assert [other(1), other(1)] == ["1", "1"]
+    assert (folder / "data.mdb").stat().st_ino == before
 
 
 def test_a_name_is_one_cache_and_a_pickled_copy_is_the_same() -> None:

@@ -153,10 +153,14 @@ class ProcessStore:
 class HostStore:
     """The results of all processes of a host and a user, in an LMDB file. Drops the oldest results.
 
-    A reader takes no lock. A killed process leaves the file intact: a transaction is complete or
-    absent, and the system releases its lock. ``fsync`` is never called: after a crash of the system
-    the folder is removed, or an empty file replaces a damaged file. A result is stored as a pickle.
-    Only processes of the same user can write it: no other user can access the folder.
+    No process waits while another process reads. A killed process leaves the file intact: a
+    transaction is complete or absent, and the system releases its lock. ``fsync`` is never called:
+    after a crash of the system the folder is removed, or an empty file replaces a damaged file. If
+    the file cannot be opened for another reason, the store warns, and keeps nothing. A result is
+    stored as a pickle. Only processes of the same user can write it: no other user can access the
+    folder.
+
+    In a forked child the store keeps nothing: the child needs a store of its own.
     """
 
     def __init__(self, name: str, entries: int, size: int) -> None:
@@ -171,17 +175,25 @@ class HostStore:
         # Reentrant: a finalizer may make a call on the thread that holds the lock.
         self._lock = threading.RLock()
         self._is_busy = False
-        """Whether the thread that holds the lock uses the file: a call within finds nothing."""
+        """Whether the thread that holds the lock uses the file: a call within finds nothing. If the
+        file cannot be opened, this stays true."""
         self._has_warned = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
             self._folder = private_folder("cache") / digest.hexdigest()
-            self._env, users = _open_store(self._folder, size)
-        except (OSError, lmdb.Error) as raised:
+            users = _open_folder(self._folder)
+        except OSError as raised:
             raise StageError(
                 f"Cache(scope='executor'): its file cannot be used: {raised}"
             ) from raised
         weakref.finalize(self, os.close, users).atexit = False
+        try:
+            self._env = _open_file(self._folder, size)
+        except lmdb.Error as raised:
+            self._warn(raised)
+            self._is_busy = True
+        else:
+            _host_stores.add(self)
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> bytes:
         """Return the key of the result in the file: a digest, the same in every process."""
@@ -228,7 +240,18 @@ class HostStore:
             finally:
                 self._is_busy = False
 
+    def close(self) -> None:
+        """Close the file, unless a thread uses it: from now on the store keeps nothing.
+
+        A forked child closes the files of its parent, because LMDB opens a file once in a process.
+        A file that another thread used at the fork stays open: the end of its transaction in the
+        child would harm the parent. The child has no cache then.
+        """
+        if not self._is_busy:
+            self._env.close()
+
     def _find(self, entry_key: bytes) -> bytes | None:
+        # The transaction ends with this function: none is left at a fork while no thread is busy.
         with self._env.begin() as transaction:
             return transaction.get(entry_key)
 
@@ -273,13 +296,23 @@ class HostStore:
             )
 
 
-def _open_store(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
-    """Return the open file in the ``folder``, and the descriptor of a lock; replace a damaged file.
+_host_stores: Final[weakref.WeakSet[HostStore]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for store in list(_host_stores):
+        store.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)
+
+
+def _open_folder(folder: Path) -> int:
+    """Make the ``folder`` if it is absent; return the descriptor of a lock.
 
     The folder is locked until the descriptor is closed. So other processes do not remove it.
     """
-    import lmdb
-
     _remove_unused(folder)
     while True:
         folder.mkdir(0o700, exist_ok=True)
@@ -288,22 +321,31 @@ def _open_store(folder: Path, size: int) -> tuple[lmdb.Environment, int]:
         # If the file has no links, another process removed the folder before this lock: try again.
         if os.fstat(users).st_nlink:
             os.utime(users)
-            break
+            return users
         os.close(users)
+
+
+def _open_file(folder: Path, size: int) -> lmdb.Environment:
+    """Return the open file in the ``folder``; replace a damaged file."""
+    import lmdb
+
     words: dict[str, Any] = {
         "map_size": size,
         "max_readers": MOST_READERS,
+        # A spare transaction has a place in the table of readers. A forked child that closes its
+        # copy of the transaction would free this place, which the parent still uses.
+        "max_spare_txns": 0,
         "sync": False,
         "metasync": False,
     }
     try:
         env = lmdb.open(str(folder), **words)
-        env.reader_check()  # frees what killed readers hold
-    except lmdb.Error:
+    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError):
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)
         env = lmdb.open(str(folder), **words)
-    return env, users
+    env.reader_check()  # frees what killed readers hold
+    return env
 
 
 def _remove_unused(but: Path) -> None:
