@@ -269,6 +269,30 @@ def test_what_nobody_uses_is_removed(place: Path) -> None:
     assert folder.exists()  # this process has it open
 
 
+AN_HOUR_LATER = """
+import glob, os, sys, time
+import rstreams_fast as rsf
+
+fetch = rsf.Policy(cache=rsf.Cache(scope="executor", name="n"))(str)
+fetch(1)
+(users,) = glob.glob(sys.argv[1] + "/rstreams-cache-*/*/users")
+clock = time.time
+time.time = lambda: clock() + 3600
+os.utime(users, (1, 1))
+fetch(1)
+"""
+
+
+def test_what_was_used_until_its_process_ended_is_kept(place: Path) -> None:
+    run_python("-c", AN_HOUR_LATER, str(place))
+    (folder,) = folders(place)
+    rsf.Policy(cache=rsf.Cache(scope="executor", name="other"))(str)(1)
+    assert folder.exists()
+    os.utime(folder / "users", (1, 1))
+    rsf.Policy(cache=rsf.Cache(scope="executor", name="third"))(str)(1)
+    assert not folder.exists()
+
+
 @BOTH
 @pytest.mark.parametrize("told", [False, True])
 def test_a_failure_is_raised_again_for_its_time(scope: Any, told: bool) -> None:

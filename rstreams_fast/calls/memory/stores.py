@@ -45,7 +45,10 @@ MOST_READERS: Final = 4096
 """The most processes and threads that read a host's file at the same moment."""
 
 REMOVE_AFTER_SECONDS: Final = 900.0
-"""A host's file is removed if no process had it open for this time."""
+"""A host's file is removed if no process has it open, and none has used it for this time."""
+
+MARK_SECONDS: Final = 60.0
+"""A process that uses a host's file marks this at most once in this time."""
 
 _NUMBER_BYTES: Final = 8
 """Each result begins with its number: the oldest result has the smallest number."""
@@ -181,12 +184,13 @@ class HostStore:
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
             self._folder = private_folder("cache") / digest.hexdigest()
-            users = _open_folder(self._folder)
+            self._users = _open_folder(self._folder)
         except OSError as raised:
             raise StageError(
                 f"Cache(scope='executor'): its file cannot be used: {raised}"
             ) from raised
-        weakref.finalize(self, os.close, users).atexit = False
+        self._mark_at = time.time() + MARK_SECONDS
+        weakref.finalize(self, os.close, self._users).atexit = False
         try:
             self._env = _open_file(self._folder, size)
         except lmdb.Error as raised:
@@ -213,7 +217,9 @@ class HostStore:
                 return MISSING
             finally:
                 self._is_busy = False
-        if found is None or time.time() >= _EXPIRY.unpack_from(found, _NUMBER_BYTES)[0]:
+        if (now := time.time()) >= self._mark_at:
+            self._mark_use(now)
+        if found is None or now >= _EXPIRY.unpack_from(found, _NUMBER_BYTES)[0]:
             return MISSING
         try:
             return pickle.loads(found[_NUMBER_BYTES + _EXPIRY.size :])  # noqa: S301 - our user's own
@@ -239,6 +245,15 @@ class HostStore:
                 self._warn(raised)
             finally:
                 self._is_busy = False
+
+    def _mark_use(self, now: float) -> None:
+        """Set the time of ``users``, so that no process removes the file soon after this one ends.
+
+        A ``put`` follows a ``get``, which marks the use.
+        """
+        self._mark_at = now + MARK_SECONDS
+        with contextlib.suppress(OSError):
+            os.utime(self._users)
 
     def close(self) -> None:
         """Close the file, unless a thread uses it: from now on the store keeps nothing.
