@@ -397,6 +397,10 @@ class _AsyncFunction(PolicyFunction):
 
 
 class _PlainFunction(PolicyFunction):
+    _latest: tuple[list[CallCounts] | None, int, _Call] | None = None
+    """The newest state of a thread: when the thread ends, this keeps the results of the cache, the
+    state of the circuit and the budget of retries."""
+
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
         limit = settings.policy.limit
@@ -409,7 +413,7 @@ class _PlainFunction(PolicyFunction):
         if state is None or state[0] is not ambient or state[1] != process_id():
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
-            state = self._thread_state.calls = (
+            state = self._latest = self._thread_state.calls = (
                 ambient,
                 process_id(),
                 self._wrap(self._call, None, gate, counts, self._journal(counts)),

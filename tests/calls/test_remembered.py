@@ -454,6 +454,43 @@ def test_the_memory_of_a_process_is_what_the_cache_says(kind: str) -> None:
     assert 0.5 * most < kept <= 1.2 * most
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("make", "calls_each"),
+    [
+        (lambda: rsf.Policy(cache=rsf.Cache(failure_ttl=100)), 1),
+        (lambda: rsf.Policy(circuit=rsf.Circuit(failures=1, reset=100)), 1),
+        (lambda: rsf.Policy(retry=rsf.Retry(20, backoff=0, budget=0.01)), 13),
+    ],
+    ids=["cache", "circuit", "budget of retries"],
+)
+def test_many_functions_keep_their_state_when_threads_end(
+    make: Callable[[], rsf.Policy], calls_each: int, is_async: bool
+) -> None:
+    calls = Counter[int]()
+
+    def function(number: int) -> Any:
+        def fetch() -> None:
+            calls[number] += 1
+            raise Poison(number)
+
+        async def fetch_later() -> None:
+            fetch()
+
+        return make()(fetch_later if is_async else fetch)
+
+    functions = [function(number) for number in range(70)]
+
+    def call_all() -> None:
+        for fetch in functions:
+            with contextlib.suppress(Poison, rsf.CircuitOpenError):
+                asyncio.run(fetch()) if is_async else fetch()
+
+    for _ in range(3):
+        start_thread(call_all).result()
+    assert set(calls.values()) == {calls_each}
+
+
 def test_a_dropped_result_may_call_cached_functions_while_it_ends() -> None:
     cache, ended = rsf.Cache(entries=1), list[int]()
 
