@@ -140,6 +140,51 @@ def test_no_list_waits_for_more_rows_than_the_partition_has(
         assert len(service.calls) <= 2
 
 
+@pytest.mark.parametrize("pauses", [{0: 0.01}, {0: 0.01, 2: 0.1}], ids=str)
+def test_no_repeated_row_waits_for_more_rows_than_the_partition_has(
+    pauses: dict[int, float],
+) -> None:
+    sent: list[list[int]] = []
+
+    async def fetch(keys: list[int]) -> list[Any]:
+        sent.append(keys)
+        left = pauses if len(sent) == 1 else {}
+        return [rs.RetryAfter(left[k]) if k in left else 2 * k for k in keys]
+
+    stage = rs.lookup(fetch, pa.int64(), batch=rs.Batching(10, linger=3600))
+    begin = time.monotonic()
+    assert values(stage, range(3)) == [0, 2, 4]
+    assert time.monotonic() - begin < DEADLINE
+    assert sent == [[0, 1, 2], list(pauses)]
+
+
+def test_no_row_waits_for_a_repeated_row_that_has_passed_its_deadline() -> None:
+    more = threading.Event()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        yield from batches([0, 1])
+        assert more.wait(DEADLINE)
+        yield from batches([2])
+
+    async def fetch(keys: list[int]) -> list[Any]:
+        return [2 * k or rs.RetryAfter(3600) for k in keys]
+
+    stage = rs.enrich(
+        rs.Policy(patience=3600, deadline=1.0)(fetch),
+        on="k",
+        output=D,
+        batch=rs.Batching(2, linger=3600),
+        on_failure="null",
+        ordered=False,
+    )
+    found, begin = [], time.monotonic()
+    for output in stage.as_map_fn()(slowly()):
+        found += output["d"].to_pylist()
+        more.set()
+    assert time.monotonic() - begin < DEADLINE
+    assert sorted(found, key=str) == [2, 4, None]
+
+
 @pytest.mark.parametrize("budget", [None, 0.1, 0.0])
 def test_a_row_that_failed_is_called_again_without_its_list(budget: float | None) -> None:
     """A list that is answered earns for each of its rows: a tenth of 1000 may be called again."""

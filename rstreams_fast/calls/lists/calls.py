@@ -53,6 +53,10 @@ class BatchedCalls:
         self._cancelled = False
         self._repeated: dict[asyncio.Future[Any], _RepeatedRow] = {}
         """Rows that need another call, until they have their results."""
+        self._pausing: set[asyncio.Future[Any]] = set()
+        """The rows of ``_repeated`` that pause before they join a list."""
+        self._flushed = False
+        """Whether no more rows will come."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._most_size, self._size_of = settings.batch.most, settings.batch.size_of
         self._sizes: deque[float] | None = None if self._most_size == math.inf else deque()
@@ -103,10 +107,14 @@ class BatchedCalls:
     def flush(self) -> None:
         """Start the calls of the waiting rows now, because no more rows will come.
 
-        While rows wait for another attempt, this method does nothing: these rows still have to
-        fill lists.
+        While rows pause before another attempt, the waiting rows still wait for them, at most
+        ``linger`` seconds: the last of them starts the calls.
         """
-        if self._waiting and not self._repeated:
+        self._flushed = True
+        self._start_last()
+
+    def _start_last(self) -> None:
+        if self._flushed and self._waiting and not self._pausing:
             self._due = len(self._waiting)
             self._start()
 
@@ -222,13 +230,16 @@ class BatchedCalls:
             row.earlier_attempts += 1
         waits = self._counts.waits_after(error)
         waits.__enter__()
+        self._pausing.add(future)
         self._loop.call_later(pause, self._enqueue_again, future, key, waits)
         return True
 
     def _enqueue_again(self, future: asyncio.Future[Any], key: Any, waits: Waits) -> None:
         waits.__exit__()
+        self._pausing.discard(future)
         if not (self._cancelled or future.done()):
             self._enqueue(future, key)
+            self._start_last()
 
     def _with_earlier_attempts(self, future: asyncio.Future[Any], result: Any) -> Any:
         """Return the result of a row; if it is an ``Outcome``, with all attempts of the row."""
@@ -260,6 +271,9 @@ class BatchedCalls:
         row = self._repeated.pop(future, None)
         if row is not None and row.deadline is not None:
             row.deadline.cancel()
+        if future in self._pausing:  # the row has passed its deadline: other rows wait no longer
+            self._pausing.discard(future)
+            self._start_last()
 
 
 class _RepeatedRow:
