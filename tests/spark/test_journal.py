@@ -354,8 +354,8 @@ def test_small_segments_become_one(uri: str) -> None:
     stage = stage_of(fetch, uri)
     for part in range(20):
         values(stage, range(10 * part, 10 * part + 10))
-    (Path(uri) / "0" / "1.arrow.tmp").parent.mkdir()
-    left = Path(uri) / "0" / "1.arrow.tmp"
+    left = Path(f"{uri}/{'0' * 32}/{'1' * 32}.arrow.tmp")
+    left.parent.mkdir()
     left.touch()
     assert rs.Journal(uri, version="other").compact() == 19
     assert left.exists()  # somebody may be at it
@@ -429,6 +429,29 @@ def test_the_oldest_answers_make_room(uri: str) -> None:
     assert len(fetch.calls) == 20_000
     values(stage, range(1000))
     assert len(fetch.calls) == 21_000
+
+
+def test_a_journal_counts_and_removes_no_file_but_its_own(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetch = Doubling()
+    values(stage_of(fetch, uri), [1, 2])
+    (segment,) = files(uri)
+    unfinished = [segment.with_name(f"{name}.tmp") for name in (segment.name, "0" * 32 + ".arrow")]
+    names = (segment.name, f"{segment.name}.tmp", "train.arrow", "train.arrow.tmp", "rows.txt")
+    places = (Path(uri), Path(uri) / "data", segment.parent / "0", segment.parent)
+    others = {place / name for place in places for name in names} - {segment, *unfinished}
+    for file in (*others, *unfinished):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * 100_000)
+        os.utime(file, (1, 1))
+    for most, left in ((100_000, {segment}), (1, set())):
+        rs.Journal(uri, version="1", max_bytes=most).compact()
+        assert {path for path in Path(uri).rglob("*") if path.is_file()} == others | left
+    assert values(stage_of(fetch, uri, max_bytes=100_000), [1, 2]) == [2, 4]
+    assert fetch.calls == [1, 2, 1, 2]
+    assert all(file.exists() for file in others)
+    assert not caplog.records
 
 
 @pytest.mark.usefixtures("small_segments")

@@ -40,8 +40,8 @@ class Journal:
             ``AWS_SECRET_ACCESS_KEY``.
         version: The version of the function and of everything that its answers depend on. With
             another version all calls are made anew.
-        max_bytes: The most bytes of all files at ``uri``; the oldest answers are removed first.
-            Default: no bound.
+        max_bytes: The most bytes of all answers at ``uri``; the oldest answers are removed first.
+            Other files there do not count, and stay. Default: no bound.
 
     Raises:
         TypeError: An argument has the wrong type.

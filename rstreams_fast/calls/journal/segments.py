@@ -53,7 +53,15 @@ _UNFINISHED: Final = ".tmp"
 _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 """The object stores: they have no renaming, and a file appears when its upload is complete."""
 
-_TIMED: Final = re.compile("[0-9]{20}-").match
+# A journal may share its directory with other files: it reads and removes only its own names.
+_is_folder: Final = re.compile("[0-9a-f]{32}").fullmatch
+"""Matches the name of a folder of segments, which ``folder_name_of`` makes."""
+_is_segment: Final = re.compile(r"[0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}\.arrow").fullmatch
+"""Matches the name of a segment, which ``Folder.write`` makes."""
+_is_unfinished: Final = re.compile(
+    r"([0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}|[0-9a-f]{32})\.arrow\.tmp"
+).fullmatch
+"""Matches the name of an unfinished segment, or of the file that ``check_writable`` makes."""
 
 _warned: Final[set[str]] = set()
 
@@ -153,7 +161,7 @@ class Folder:
         try:
             # pyarrow would also ask for the size of each file, which takes ten times as long.
             with os.scandir(self.path) as entries:
-                return {entry.name for entry in entries if entry.name.endswith(_SUFFIX)}
+                return {entry.name for entry in entries if _is_segment(entry.name)}
         except FileNotFoundError:
             return set()
 
@@ -163,7 +171,7 @@ class Folder:
 
         selector = fs.FileSelector(self.path, allow_not_found=True)
         infos = self.files.get_file_info(selector)
-        return {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
+        return {info.base_name: info.size for info in infos if _is_segment(info.base_name)}
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
         """Write a segment; return its name.
@@ -226,7 +234,7 @@ class Folder:
                 file.seek(0)
             reader = pa.ipc.open_file(file)
             _check_columns(reader.schema)
-        except (pa.ArrowException, IndexError) as damaged:
+        except pa.ArrowException as damaged:
             self.warn_of_damage(name, damaged)
             return None
         return reader
@@ -319,7 +327,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 def _latest_time_in(names: Iterable[str]) -> int:
     """Return the latest time in the ``names`` of segments; 0 if there are no segments."""
-    return int(max((name[:20] for name in names if _TIMED(name)), default="0"))
+    return int(max((name[:20] for name in names if _is_segment(name)), default="0"))
 
 
 @contextlib.contextmanager
@@ -354,11 +362,7 @@ def _is_being_written(path: str) -> bool:
 
 def folders_of(uri: str) -> list[Folder]:
     """Return the folders of a journal, of all functions and versions."""
-    root = Folder(uri)
-    from pyarrow import fs
-
-    infos = root.files.get_file_info(fs.FileSelector(root.path, allow_not_found=True))
-    return [Folder(uri, info.base_name) for info in infos if info.type == fs.FileType.Directory]
+    return [Folder(uri, info.base_name) for info in _folders_in(Folder(uri))]
 
 
 def latest_time(uri: str) -> int:
@@ -366,11 +370,20 @@ def latest_time(uri: str) -> int:
     return _latest_time_in(info.base_name for info in _files_of(Folder(uri)))
 
 
-def _files_of(root: Folder) -> list[Any]:
+def _folders_in(root: Folder) -> list[Any]:
     from pyarrow import fs
 
-    selector = fs.FileSelector(root.path, allow_not_found=True, recursive=True)
-    return list(root.files.get_file_info(selector))
+    infos = root.files.get_file_info(fs.FileSelector(root.path, allow_not_found=True))
+    return [
+        info for info in infos if info.type == fs.FileType.Directory and _is_folder(info.base_name)
+    ]
+
+
+def _files_of(root: Folder) -> Iterator[Any]:
+    from pyarrow import fs
+
+    for folder in _folders_in(root):
+        yield from root.files.get_file_info(fs.FileSelector(folder.path, allow_not_found=True))
 
 
 def enforce_max_bytes(uri: str, most: int | None) -> None:
@@ -380,12 +393,12 @@ def enforce_max_bytes(uri: str, most: int | None) -> None:
     """
     root, total = Folder(uri), 0
     for info in sorted(_files_of(root), key=lambda info: str(info.base_name), reverse=True):
-        if info.base_name.endswith(_SUFFIX):
+        if _is_segment(info.base_name):
             total += info.size
             gone = most is not None and total > most
         else:
-            is_unfinished = info.base_name.endswith(_SUFFIX + _UNFINISHED)
-            gone = is_unfinished and info.mtime_ns < time.time_ns() - STALE_SECONDS * 1e9
+            oldest = time.time_ns() - STALE_SECONDS * 1e9
+            gone = bool(_is_unfinished(info.base_name)) and info.mtime_ns < oldest
             if gone and root.is_local and _is_being_written(info.path):
                 continue
         if gone:
