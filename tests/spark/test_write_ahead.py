@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +289,40 @@ def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_
     told = {record.getMessage() for record in caplog.records}
     assert len(told) == 1
     assert "cannot be read" in told.pop()
+
+
+def test_a_log_stays_when_no_thread_could_write_its_answers(uri: str) -> None:
+    def fail(run: object, name: str) -> None:
+        raise RuntimeError("can't start new thread")
+
+    writer = writer_of(uri, pa.int64())
+    writer.start(idle=0.01, start=fail)
+    with pytest.raises(RuntimeError, match="thread"):
+        writer.put(Numbers("f", "1"), [(1,)], [7])
+    writer.close()
+    ((records, dead),) = found()
+    assert len(records) == 1
+    assert dead
+
+
+def test_threads_that_share_a_writer_log_all_answers(uri: str) -> None:
+    writer = writer_of(uri, pa.int64())
+    writer.start(start=lambda run, name: None)  # its thread never runs
+    # The pickler calls Python for each date: there another thread may go on.
+    answers = [[NOW + dt.timedelta(days=key)] * 20 for key in range(400)]
+
+    def put(keys: range) -> None:
+        for key in keys:
+            writer.put(Numbers("f", "1"), [(key,)], [answers[key]])
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run_threads([partial(put, range(part, 400, 4)) for part in range(4)])
+    finally:
+        sys.setswitchinterval(before)
+    assert writer_of(uri, pa.int64()).read_logs() == {
+        _key(k): each for k, each in enumerate(answers)
+    }
+    for log in writer._logs:
+        log.close(remove=True)

@@ -113,7 +113,7 @@ class JournalWriter:
         self._buffer = io.BytesIO()
         self._pickler = _Pickler(self._buffer, 5)
         self._lock = threading.Lock()
-        """Guards the first log and ``_waiting``."""
+        """Guards the first log, the pickler and ``_waiting``."""
         self._being_written: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
         self._waiting: _Answers = [], []
@@ -259,24 +259,19 @@ class JournalWriter:
 
     def put_digests(self, digests: Sequence[bytes], answers: Sequence[Any]) -> None:
         """Do the same as ``put``, with the digests of the keys in place of the keys."""
-        try:
-            records = list(self._records(digests, answers))
-        except Exception as raised:
-            self._fail(raised, "raised for a key by the journal in")
-            return
         with self._lock:
             waiting, values = self._waiting
             waiting.extend(digests)
             values.extend(answers)
             count = len(waiting)
-            if self._idle is not None and self._logs and self._ended.is_set():
-                self._start_thread()
             try:
                 # Log answers even if segments cannot be written: the next process finds them.
-                for record in records if self._logs else ():
+                for record in self._records(digests, answers) if self._logs else ():
                     self._logs[0].append(record)
-            except OSError as raised:
+            except Exception as raised:
                 self._fail(raised, "raised by the log of")
+            if self._idle is not None and self._logs and self._ended.is_set():
+                self._start_thread()
         if count == len(digests):
             self._has_answers.set()
         if count >= self._most_rows:
@@ -371,8 +366,9 @@ class JournalWriter:
 
     def _close_logs(self) -> None:
         with self._lock:
+            is_all_written = self._failure is None and not self._waiting[0]
             while self._logs:
-                self._logs.pop().close(remove=self._failure is None)
+                self._logs.pop().close(remove=is_all_written)
 
     def _write_waiting(self) -> None:
         if len(self._logs) == 1 and not self._closed:
