@@ -12,7 +12,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -293,6 +293,106 @@ def test_a_journal_that_cannot_be_written_is_no_call(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         asyncio.run(function(service.acall)(1))
     assert not service.calls
+
+
+def put_aside(place: Path) -> Callable[[], object]:
+    """Have the one folder of a journal no folder; return what puts it back."""
+    (folder,) = (place / "journal").iterdir()
+    aside = folder.rename(place / "aside")
+    folder.touch(exist_ok=False)
+
+    def put_back() -> None:
+        folder.unlink()
+        folder.mkdir(exist_ok=True)  # the journal may have made it already
+        for file in aside.iterdir():
+            file.rename(folder / file.name)
+        aside.rmdir()
+
+    return put_back
+
+
+def paid_by_another(place: Path, kind: str, count: int) -> list[str]:
+    """Return the keys below ``count`` for which another process finds no answer."""
+    done = run_python("-c", ENDING, str(place / "journal"), kind, str(count), cwd=ROOT)
+    return done.stdout.split()
+
+
+@pytest.mark.usefixtures("impatient_writers")
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_journal_recovers_when_it_can_be_written_again(
+    kind: str, journal: rsf.Journal, place: Path
+) -> None:
+    """While it cannot be written no call is paid for; and no answer is lost."""
+    paid: list[int] = []
+
+    def call(key: int) -> int:
+        paid.append(key)
+        return 2 * key
+
+    async def acall(key: int) -> int:
+        return call(key)
+
+    call.__qualname__, acall.__qualname__ = "call", "acall"
+    plain, is_async = rsf.Policy(journal=journal)(call), rsf.Policy(journal=journal)(acall)
+
+    async def ask_async(key: int) -> int:
+        return await is_async(key)
+
+    with asyncio.Runner() as runner:
+
+        def ask_next() -> bool:
+            """Ask for the next key; return whether it was paid for."""
+            key = len(paid)
+            try:
+                answer = plain(key) if kind == "plain" else runner.run(ask_async(key))
+            except OSError:
+                assert len(paid) == key
+            else:
+                assert answer == 2 * key
+            return len(paid) > key
+
+        assert ask_next()
+        wait_until(lambda: not writers(), "the end of writing")
+        put_back = put_aside(place)
+        wait_until(lambda: not ask_next(), "the failure")
+        assert not any(ask_next() for _ in range(3))
+        put_back()
+        wait_until(ask_next, "the recovery")
+        for _ in range(3):  # more often than there are logs
+            wait_until(lambda: not writers(), "the end of writing")
+            assert ask_next()
+        assert paid_by_another(place, kind, len(paid)) == []
+    forget_journals()
+    assert paid_by_another(place, kind, len(paid)) == []
+
+
+def test_what_a_loop_could_not_write_the_next_loop_finds(
+    journal: rsf.Journal, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service()
+    function = rsf.Policy(journal=journal)(service.acall)
+
+    async def ask(*keys: int) -> list[int]:
+        return [await function(key) for key in keys]
+
+    async def ask_in_trouble() -> Callable[[], object]:
+        assert await ask(1) == [2]  # the journal is open now
+        put_back = put_aside(place)
+        assert await ask(2) == [4]
+        return put_back
+
+    assert asyncio.run(ask(1)) == [2]
+    put_back = asyncio.run(ask_in_trouble())
+    assert "the directory cannot be made" in caplog.text
+    with pytest.raises(OSError):
+        asyncio.run(ask(3))
+    assert service.calls == [1, 2]
+    put_back()
+    for _ in range(2):
+        assert asyncio.run(ask(1, 2, 3)) == [2, 4, 6]
+        assert service.calls == [1, 2, 3]
+        forget_journals()
+    assert not list(place.glob("rstreams-journal-*"))  # no log is left
 
 
 # -- batches ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,14 @@ from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.values.conversions import Columns
+from tests.fresh import small_segments
 from tests.helpers import run_threads
 from tests.spark.conftest import temporary_in
-from tests.spark.journals import Doubling, files, stage_of, values
+from tests.spark.journals import Doubling, files, stage_of, values, wait_for_merges
 from tests.spark.processes import OtherProcess
 from tests.spark.test_journal import NOW, TYPES
+
+__all__ = ["small_segments"]
 
 RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
 
@@ -289,6 +292,57 @@ def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_
     told = {record.getMessage() for record in caplog.records}
     assert len(told) == 1
     assert "cannot be read" in told.pop()
+
+
+class Failing(Folder):
+    """A folder in which some attempts to write a segment fail; ``check`` is called after these."""
+
+    def __init__(self, uri: str, failing: set[int], check: Callable[[], object]) -> None:
+        super().__init__(uri, "place")
+        self.attempts = 0
+        self._failing = failing
+        self._check = check
+
+    def write(self, table: pa.Table, since: str | None = None) -> str:
+        """Fail or write, by the number of the attempt."""
+        self.attempts += 1
+        if self.attempts in self._failing:
+            self._check()
+            raise OSError("no write")
+        return super().write(table, since)
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("failing", [{1}, {2}, {1, 2, 4}, {3, 4, 6}])
+def test_what_a_failed_write_leaves_is_in_the_logs_and_written_later(
+    failing: set[int], uri: str
+) -> None:
+    count, written, numbers = 40, list[bytes](), Numbers("f", "1")  # three segments of answers
+
+    def check() -> None:
+        """Every answer that was put is in a log or in a segment."""
+        kept = set(writer_of(uri, pa.int64()).read_logs())
+        for segment in files(uri):
+            with pa.memory_map(str(segment)) as file:
+                kept.update(pa.ipc.open_file(file).read_all()["key"].to_pylist())
+        assert kept.issuperset(map(_key, range(put)))
+
+    folder = Failing(uri, failing, check)
+    form = ColumnForm(Columns(["v"], [pa.int64()]))
+    writer = JournalWriter(folder, SegmentLevels(folder), "n", form, written.extend)
+    writer.start(idle=0.01)
+    put = 0
+    for _ in range(3):
+        put += count
+        keys = range(put - count, put)
+        writer.put(numbers, [(key,) for key in keys], [*keys])
+        wait_for_merges()
+        assert sorted(written) == sorted(map(_key, range(put)))
+        assert not writer.is_behind
+        check()
+    writer.close()
+    check()
+    assert found() == []
 
 
 def test_a_log_stays_when_no_thread_could_write_its_answers(uri: str) -> None:

@@ -182,7 +182,7 @@ class FunctionJournal:
         Without a ``loop`` the wrapper blocks its thread, and does not suspend.
         """
         journal, counts, key_of = self._open, self._counts, self._key_of
-        answers = journal.answers
+        answers, writer = journal.answers, journal.writer
         is_local, owner, is_known = answers.folder.is_local, self._owner, False
 
         async def call(*args: Any) -> Any:
@@ -203,17 +203,18 @@ class FunctionJournal:
                 if found is not MISSING:
                     counts.journal_hits += 1
                     return answer_of(found)
+            # Raise the failure of a journal that cannot be written now, before the call is paid.
+            while writer.is_slow and writer.is_behind:
+                if loop is None:
+                    time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block
+                else:
+                    await asyncio.sleep(WAIT_SECONDS)
             result = await fn(*args)
             try:
                 # The digest was made before the call, in which fn may have changed its arguments.
                 journal.put(digest, result)
             except TypeError as refused:
                 raise with_note(refused, f"returned by {self._label}") from None
-            while journal.writer.is_slow and journal.writer.is_behind:
-                if loop is None:
-                    time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block
-                else:
-                    await asyncio.sleep(WAIT_SECONDS)
             return result
 
         return call

@@ -29,8 +29,9 @@ class Journal:
 
     A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
     the client of ``using``, the function, or values that the function holds. If the journal cannot
-    be written, the task fails. For a damaged file a warning is logged, and its calls are made
-    again. Immutable; stages may share it.
+    be written, the task fails; outside stages each call fails before it is made, until the journal
+    can be written again. For a damaged file a warning is logged, and its calls are made again.
+    Immutable; stages may share it.
 
     Args:
         uri: A directory that the executors share: an absolute path, or a URI that

@@ -103,6 +103,8 @@ class JournalWriter:
         self._folder = folder
         self._levels = SegmentLevels(folder)
         self._merged = merged
+        self._written: list[bytes] = []
+        """The digests of the keys of which ``on_written`` is to hear."""
         self._new_segments: list[tuple[str, int]] = []
         """The names and bytes of the segments that ``_levels`` does not have yet."""
         self._form = form
@@ -142,13 +144,16 @@ class JournalWriter:
         """Create a log. ``start`` starts the thread that writes the segments.
 
         With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
-        without an answer.
+        without an answer. If it cannot write, it tries again until it can or is closed; the failure
+        stands until then. Without ``idle`` the first failure ends the thread.
         """
         self._start, self._idle, self._closed = start, idle, False
         self._failure, self.is_slow = None, False
         self._logs.append(Log(self._name))
         try:
-            if idle is None:
+            if self._waiting[0]:  # they could not be written before ``close``
+                self._has_answers.set()
+            if idle is None or self._waiting[0]:
                 self._start_thread()
         except BaseException:
             self._close_logs()
@@ -286,9 +291,9 @@ class JournalWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether calls must wait for the file system. Raises the error that ended the writer."""
-        if self._failure is not None:
-            raise self._failure
+        """Whether calls must wait for the file system. Raises the failure that stands."""
+        if (failure := self._failure) is not None:
+            raise failure
         unwritten = len(self._waiting[0]) + len(self._being_written[0])
         self.is_slow = unwritten >= MOST_UNWRITTEN * self._most_rows
         return self.is_slow
@@ -323,13 +328,15 @@ class JournalWriter:
                 if not self._closed:
                     self._has_answers.clear()
                     self._has_segment.clear()
-                while self._waiting[0]:
-                    self._write_waiting()
-                    if not self._closed:
-                        self._merge()
+                try:
+                    self._write_all()
+                except Exception as raised:
+                    if self._idle is None:
+                        raise
+                    self._fail(raised, "raised by the journal in")
+                    self._has_answers.set()
             # If the journal was closed before this thread began, write the answers now.
-            while self._waiting[0]:
-                self._write_waiting()
+            self._write_all()
             self._has_written_all.set()
             self._merge_all()
             if self._tidy_up is not None:
@@ -347,6 +354,16 @@ class JournalWriter:
             if not has_ended:
                 self._has_written_all.set()
                 self._ended.set()
+
+    def _write_all(self) -> None:
+        while self._waiting[0]:
+            self._write_waiting()
+            if not self._closed:
+                self._merge()
+        with self._lock:
+            # All answers are in segments. Without ``idle`` the failure still has to end the task.
+            if self._idle is not None and not self._waiting[0]:
+                self._failure = None
 
     def _may_end(self) -> bool:
         """Whether the thread may end: no answer waits. The next answer then starts a new thread."""
@@ -376,11 +393,20 @@ class JournalWriter:
         with self._lock:
             self._being_written, self._waiting = self._waiting, ([], [])
             self._logs.reverse()
-        digests = self._being_written[0]
-        while self._being_written[0]:
-            self._write()
+        while (unwritten := self._being_written)[0]:
+            try:
+                self._write()
+            except Exception:
+                # Both logs may have unwritten answers now. The second log is cleared after all that
+                # waits is written: so let these answers wait, too.
+                with self._lock:
+                    (keys, answers), waiting = unwritten, self._waiting
+                    self._waiting = keys + waiting[0], answers + waiting[1]
+                    self._being_written = [], []
+                raise
         if self._on_written is not None:
-            self._on_written(digests)
+            self._on_written(self._written)
+        self._written = []
         if len(self._logs) > 1:  # a single log is about to be removed
             self._logs[1].clear()
 
@@ -389,13 +415,13 @@ class JournalWriter:
         (keys, answers), most = self._being_written, self._most_rows
         self._being_written = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if not table.num_rows:  # no answer fits its type: readers call an empty segment damaged
-            return
-        # The size of these answers decides how many rows the next segment has.
-        fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
-        self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
-        self._new_segments.append((self._folder.write(table), table.nbytes))
-        self.has_written = True
+        if table.num_rows:  # else no answer fits its type: readers call an empty segment damaged
+            # The size of these answers decides how many rows the next segment has.
+            fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
+            self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
+            self._new_segments.append((self._folder.write(table), table.nbytes))
+            self.has_written = True
+        self._written += keys[:most]
 
     def _table(self, keys: list[bytes], answers: list[Any]) -> pa.Table:
         import pyarrow as pa
