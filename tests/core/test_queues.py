@@ -512,6 +512,57 @@ def test_ctrl_c_ends_every_wait(promptly: float) -> None:
     run_interrupted(INTERRUPTED, promptly)
 
 
+WOKEN = """
+import signal, threading, time
+from importlib import import_module
+queues = import_module("rstreams_fast.core.{module}.queues")
+for attempt in range(10):
+    q = queues.{kind}({arguments})
+    {prepare}
+    def interrupt_and_wake():
+        while {waiting} == 0:
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGINT)
+        {wake}
+    thread = threading.Thread(target=interrupt_and_wake)
+    returned = False
+    try:
+        thread.start()
+        {call}
+        returned = True
+    except KeyboardInterrupt:
+        pass
+    thread.join()
+    assert q.qsize() == {left}, (attempt, returned, q.qsize())
+"""
+EMPTY = ("q._waiting(1)", "len(q.not_empty._waiters)", "q.put(1)", "q.get()", "1 - returned")
+FULL = ("q._waiting(0)", "len(q.not_full._waiters)", "q.get()", "q.put(1)", "int(returned)")
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    ("kind", "arguments", "case"),
+    [("Queue", "", EMPTY), ("Queue", "1", FULL), ("SimpleQueue", "", EMPTY)],
+)
+def test_ctrl_c_that_meets_a_wake_up_loses_nothing(
+    module: str, kind: str, arguments: str, case: tuple[str, ...]
+) -> None:
+    if kind == "SimpleQueue" and module == "_spec":
+        pytest.skip("the standard library's SimpleQueue loses the element")
+    in_c, in_python, wake, call, left = case
+    program = WOKEN.format(
+        module=module,
+        kind=kind,
+        arguments=arguments,
+        prepare="q.put(0)" if arguments else "",
+        waiting=in_python if module == "_spec" else in_c,
+        wake=wake,
+        call=call,
+        left=left,
+    )
+    run_python("-c", program)
+
+
 STORM = """
 import signal, threading
 from rstreams_fast.queues import Queue, ShutDown

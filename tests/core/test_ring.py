@@ -10,7 +10,7 @@ import pytest
 
 from rstreams_fast.errors import NoneSignalError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
-from tests.helpers import start_thread
+from tests.helpers import run_python, start_thread
 
 
 def test_spec213_none_is_no_element(core: Any) -> None:
@@ -112,6 +112,57 @@ def test_ctrl_c_interrupts_a_parked_call(
         in_python=backend != "c",
     )
     run_interrupted(program, promptly)
+
+
+WOKEN = """
+import importlib, signal, threading, time
+from rstreams_fast.errors import OverlappingCallsError
+SpscRing = importlib.import_module({module!r}).SpscRing
+for attempt in range(10):
+    ring = SpscRing(1)
+    {prepare}
+    def interrupt_and_wake():
+        try:
+            while True:
+                {probe}
+                time.sleep(0.001)
+        except OverlappingCallsError:
+            pass  # the main thread is inside
+        signal.raise_signal(signal.SIGINT)
+        {wake}
+    thread = threading.Thread(target=interrupt_and_wake)
+    returned = False
+    try:
+        thread.start()
+        while True:
+            try:
+                {call}
+                break
+            except OverlappingCallsError:
+                pass
+        returned = True
+    except KeyboardInterrupt:
+        pass
+    thread.join()
+    assert len(ring) == {left}, (attempt, returned, len(ring))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("prepare", "probe", "call", "wake", "left"),
+    [
+        ("", "ring.poll()", "ring.get()", "ring.offer(1)", "1 - returned"),
+        ("ring.offer(0)", "ring.offer_many([])", "ring.put(1)", "ring.poll()", "int(returned)"),
+    ],
+)
+def test_ctrl_c_that_meets_a_wake_up_loses_nothing(
+    backend: str, prepare: str, probe: str, call: str, wake: str, left: str
+) -> None:
+    program = WOKEN.format(
+        module=MODULES[backend], prepare=prepare, probe=probe, call=call, wake=wake, left=left
+    )
+    run_python("-c", program)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")

@@ -351,7 +351,10 @@ cdef class ThreadQueue:
                     return answer
                 slept = False
                 try:
-                    slept = sleep_on(me.event, deadline)
+                    if sleep_on(me.event, deadline):
+                        # A pending exception would end the call after it had taken an element out.
+                        PyErr_CheckSignals()
+                        slept = True
                 finally:
                     if not slept:
                         self.leave_line(what, me)

@@ -295,7 +295,10 @@ cdef class BoundedRing:
                 raise end_error(self.error)
             deadline = self._deadline(timeout, deadline)
             if rsf_ring_prepare_wait_consumer(&self.ring):
-                if not self._park(True, deadline) and not self.has_data():
+                if self._park(True, deadline):
+                    # A pending exception would end the call after it had taken an element out.
+                    PyErr_CheckSignals()
+                elif not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             elif rsf_ring_is_closed(&self.ring):
                 # The ring is closed, but a call of the producer that began before the close has not
@@ -316,8 +319,10 @@ cdef class BoundedRing:
             if rsf_ring_reserve(&self.ring, 1, &index) != 0:
                 return 0
             deadline = self._deadline(timeout, deadline)
-            if rsf_ring_prepare_wait_producer(&self.ring) and not self._park(False, deadline):
-                if rsf_ring_reserve(&self.ring, 1, &index) == 0:
+            if rsf_ring_prepare_wait_producer(&self.ring):
+                if self._park(False, deadline):
+                    PyErr_CheckSignals()  # as in wait_for_data
+                elif rsf_ring_reserve(&self.ring, 1, &index) == 0:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
