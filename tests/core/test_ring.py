@@ -150,15 +150,14 @@ for attempt in range(10):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("prepare", "probe", "call", "wake", "left"),
+    "case",
     [
-        ("", "ring.poll()", "ring.get()", "ring.offer(1)", "1 - returned"),
-        ("ring.offer(0)", "ring.offer_many([])", "ring.put(1)", "ring.poll()", "int(returned)"),
+        "; ring.poll(); ring.get(); ring.offer(1); 1 - returned",
+        "ring.offer(0); ring.offer_many([]); ring.put(1); ring.poll(); int(returned)",
     ],
 )
-def test_ctrl_c_that_meets_a_wake_up_loses_nothing(
-    backend: str, prepare: str, probe: str, call: str, wake: str, left: str
-) -> None:
+def test_ctrl_c_that_meets_a_wake_up_loses_nothing(backend: str, case: str) -> None:
+    prepare, probe, call, wake, left = case.split("; ")
     program = WOKEN.format(
         module=MODULES[backend], prepare=prepare, probe=probe, call=call, wake=wake, left=left
     )
