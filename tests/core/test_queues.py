@@ -657,6 +657,50 @@ def test_the_child_of_a_fork_forgets_who_waited() -> None:
     run_python("-c", FORKED, env={"RSTREAMS_FAST_BACKEND": "c"})
 
 
+FORKED_IN_A_WAIT = """
+import os, signal, threading, time, warnings
+from rstreams_fast.queues import Queue
+warnings.simplefilter("ignore")
+q = Queue()
+others = [threading.Thread(target=q.get, daemon=True) for _ in range(2)]
+child = -1
+def fork(*_):
+    global child
+    child = os.fork()
+    if child == 0:
+        signal.alarm({deadline})
+        threading.Thread(target=q.put, args=(1,)).start()
+signal.signal(signal.SIGUSR1, fork)
+def interrupt():
+    while q._waiting(1) < 2:
+        time.sleep(0.001)
+    others[1].start()
+    while q._waiting(1) < 3:
+        time.sleep(0.001)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    while child < 0:
+        time.sleep(0.001)
+    for n in range(3):
+        q.put(n)
+others[0].start()
+while q._waiting(1) < 1:
+    time.sleep(0.001)
+threading.Thread(target=interrupt).start()
+q.get()
+if child == 0:
+    assert [q._waiting(n) for n in range(3)] == [0] * 3
+    os._exit(0)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@needs_compiled
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_a_fork_in_a_signal_handler_goes_on_waiting_in_the_child() -> None:
+    program = FORKED_IN_A_WAIT.format(deadline=int(DEADLINE))
+    run_python("-c", program, env={"RSTREAMS_FAST_BACKEND": "c"})
+
+
 # ---- The pool with a bound ----------------------------------------------------------------------
 
 

@@ -84,6 +84,7 @@ cdef enum:  # the calls for which a thread may wait
 cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
+    unsigned long thread
     bint called
     int in_vain
 
@@ -102,6 +103,7 @@ cdef struct Store:
 
 
 cdef uint32_t forks = 0  # how many forks led from the first process to this one
+cdef unsigned long survivor = 0  # the thread that made the last of these forks
 cdef rsfpy_mutex forgetting
 # A thread holds the lock `becoming` while it switches a queue to the standard library's code. So
 # two threads cannot switch the same queue.
@@ -109,8 +111,9 @@ becoming = threading.RLock()
 
 
 def after_fork():
-    global forks, becoming
+    global forks, survivor, becoming
     forks += 1
+    survivor = PyThread_get_thread_ident()
     rsfpy_renew(&forgetting)
     becoming = threading.RLock()
 
@@ -127,6 +130,7 @@ cdef Waiter *new_waiter() noexcept:
             PyMem_RawFree(waiter)
             return NULL
         PyThread_acquire_lock(waiter.event, 1)
+        waiter.thread = PyThread_get_thread_ident()
     return waiter
 
 
@@ -248,12 +252,20 @@ cdef class ThreadQueue:
     cdef void forget_the_dead(self) noexcept:
         # A forked child calls this. It clears the lines of waiting threads and renews the mutex,
         # because the waiting threads and the thread that held the mutex exist only in the parent.
+        # Only the thread that forked, in a signal handler, may still wait.
         cdef int i
+        cdef Waiter *waiter
+        cdef Waiter *after
         rsfpy_lock(&forgetting)
         if self.forks != forks:
             for i in range(3):
-                self.lines[i].first = NULL
-                self.lines[i].called = NULL
+                waiter = self.lines[i].first
+                self.lines[i].first = self.lines[i].called = NULL
+                while waiter != NULL:
+                    after = waiter.next
+                    if waiter.thread == survivor:
+                        self.stand_in_line(i, waiter)
+                    waiter = after
             rsfpy_renew(&self.mutex)
             rsf_store_rel_u32(&self.forks, forks)
         rsfpy_unlock(&forgetting)
