@@ -258,6 +258,23 @@ def test_one_that_asks_for_the_mutex_finds_all_that_is_there(queues: Any) -> Non
     assert q.is_shutdown
 
 
+@pytest.mark.parametrize("first", ["mutex", *LINES])
+def test_conditions_that_a_user_sets_are_the_queue_s(queues: Any, first: str) -> None:
+    q = queues.Queue()
+    mutex = threading.RLock()
+    own = {"mutex": mutex, **{line: threading.Condition(mutex) for line in LINES}}
+    for name in sorted(own, key=lambda name: name != first):
+        setattr(q, name, own[name])
+
+    def wait_for_an_element() -> bool:
+        with q.not_empty:
+            return bool(q.not_empty.wait_for(q._qsize, DEADLINE))
+
+    woken = start_waiting(q, wait_for_an_element, "not_empty")
+    q.put(1)
+    assert woken.result(2 * DEADLINE)
+
+
 def test_another_container_may_take_the_place_of_the_queue_s(queues: Any) -> None:
     q = queues.Queue()
     q.put(1)

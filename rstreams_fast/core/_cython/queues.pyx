@@ -657,7 +657,8 @@ cdef class FullThreadQueue(ThreadQueue):
         self.stopped = stopped
 
     def __setattr__(self, name, value):
-        if name in HOOKS:  # only the standard library's code calls a hook of the instance
+        # Only the standard library's code uses hooks and conditions that were set on the instance.
+        if name in HOOKS or name in OF_THE_MUTEX:
             self._take_the_mutex()
         PyObject_GenericSetAttr(self, name, value)
 
@@ -697,6 +698,7 @@ cdef class FullThreadQueue(ThreadQueue):
 
 
 HOOKS = ("_init", "_qsize", "_put", "_get")
+OF_THE_MUTEX = ("mutex", "not_empty", "not_full", "all_tasks_done")
 
 
 class _OfTheMutex:
