@@ -197,6 +197,17 @@ def test_shutdown_wakes_all(queues: Any, immediate: bool) -> None:
         full.get_nowait()
 
 
+@pytest.mark.parametrize("line", LINES)
+def test_a_user_may_enter_the_conditions_after_a_shutdown(queues: Any, line: str) -> None:
+    q = queues.Queue()
+    q.shutdown()
+    with getattr(q, line) as entered:
+        getattr(q, line).wait(0)
+        assert entered
+    for call in (partial(q.put, 1), q.get, partial(q.put, 1, False), partial(q.get, False)):
+        assert outcome(call) is queues.ShutDown
+
+
 def test_a_shutdown_at_once_does_not_finish_what_was_taken(queues: Any) -> None:
     q = queues.Queue()
     q.put(1)

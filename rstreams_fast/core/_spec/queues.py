@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,45 +22,14 @@ C = TypeVar("C", bound="SupportsRichComparison")
 
 if sys.version_info >= (3, 13):
     from queue import LifoQueue, PriorityQueue, Queue, ShutDown
-
-    def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
-        queue.not_empty = threading.Condition(mutex)
-        queue.not_full = threading.Condition(mutex)
-        queue.all_tasks_done = threading.Condition(mutex)
-        queue.mutex = mutex
 else:
 
     class ShutDown(Exception):
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
-    class _Refusing(threading.Condition):
-        """A condition that calls ``refuse``, which may raise, when entered and after each wait."""
-
-        def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
-            super().__init__(mutex)
-            self._refuse = refuse
-
-        def __enter__(self) -> bool:
-            entered = super().__enter__()
-            try:
-                self._refuse()
-            except ShutDown:
-                self.release()
-                raise
-            return entered
-
-        def wait(self, timeout: float | None = None) -> bool:
-            notified = super().wait(timeout)
-            self._refuse()
-            return notified
-
-    def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
-        queue.not_empty = _Refusing(mutex, queue._refuse_get)
-        queue.not_full = _Refusing(mutex, queue._refuse_put)
-        queue.all_tasks_done = threading.Condition(mutex)
-        queue.mutex = mutex
+    def _check(timeout: float) -> None:
+        if not timeout >= 0:  # unlike ``timeout < 0``, this refuses NaN
+            raise ValueError("'timeout' must be a non-negative number")
 
     class Queue(queue.Queue[T]):
         """``queue.Queue`` with ``shutdown``: first in, first out.
@@ -75,15 +43,60 @@ else:
         def __init__(self, maxsize: int = 0) -> None:
             super().__init__(maxsize)
             self.is_shutdown = False
-            add_conditions(self, self.mutex)
 
-        def _refuse_put(self) -> None:
-            if self.is_shutdown:
-                raise ShutDown
+        def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
+            """Put ``item`` in. First wait for room.
 
-        def _refuse_get(self) -> None:
-            if self.is_shutdown and not self._qsize():
-                raise ShutDown
+            Args:
+                item: The element.
+                block: Whether to wait.
+                timeout: Seconds. Default: no limit.
+
+            Raises:
+                Full: There is no room, or none in time.
+                ShutDown: The queue was shut down.
+            """
+            with self.not_full:
+                is_full = False
+                if self.maxsize > 0:
+                    if block and timeout is not None:
+                        _check(timeout)
+                    is_full = self._qsize() >= self.maxsize
+                if is_full and block:
+                    is_full = not self.not_full.wait_for(
+                        lambda: self.is_shutdown or self._qsize() < self.maxsize, timeout
+                    )
+                if self.is_shutdown:
+                    raise ShutDown
+                if is_full:
+                    raise queue.Full
+                self._put(item)
+                self.unfinished_tasks += 1
+                self.not_empty.notify()
+
+        def get(self, block: bool = True, timeout: float | None = None) -> T:
+            """Take an element out. First wait until there is one.
+
+            Args:
+                block: Whether to wait.
+                timeout: Seconds. Default: no limit.
+
+            Raises:
+                Empty: There is no element, or none came in time.
+                ShutDown: The queue was shut down, and is empty.
+            """
+            with self.not_empty:
+                if block and timeout is not None:
+                    _check(timeout)
+                size = self._qsize()
+                if not size and block:
+                    self.not_empty.wait_for(lambda: self.is_shutdown or self._qsize(), timeout)
+                    size = self._qsize()
+                if not size:
+                    raise ShutDown if self.is_shutdown else queue.Empty
+                item = self._get()
+                self.not_full.notify()
+                return item
 
         def shutdown(self, immediate: bool = False) -> None:
             """Let ``put`` raise ``ShutDown`` from now on, and ``get`` once the queue is empty.
@@ -114,3 +127,11 @@ else:
         Args:
             maxsize: The largest number of elements. 0 or less means no limit.
         """
+
+
+def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
+    """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
+    queue.not_empty = threading.Condition(mutex)
+    queue.not_full = threading.Condition(mutex)
+    queue.all_tasks_done = threading.Condition(mutex)
+    queue.mutex = mutex
