@@ -57,36 +57,47 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class _Submitting(threading.local):
+    """The call that this thread submits.
+
+    A place is a list with one element, or with none once it is free. So only one can free it.
+    """
+
+    place: list[None] | None = None  # of the call; ``None`` within ``submit_at_once``
+    queued: list[None] | None = None  # the place of the last call that was put into the queue
+
+
 class _WaitingCalls(SimpleQueue[Any]):
     """The calls that wait for a thread of the pool.
 
-    Each call has a place in ``places``, which is freed when a thread takes the call out. Calls of
-    ``submit_at_once`` have no place.
+    Each call of ``submit`` has a place in ``places``, which is freed when a thread takes the call
+    out. Calls of ``submit_at_once`` have no place.
     """
 
     def __init__(self, places: Queue[None]) -> None:
         self._places = places
-        # Has an attribute while this thread is in ``submit_at_once``.
-        self.beyond = threading.local()
+        self.submitting = _Submitting()
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
         # ThreadPoolExecutor puts None in to wake a thread. None is no call, and takes no place.
-        has_place = call is not None and not self.beyond.__dict__
-        super().put((call, has_place), block, timeout)
+        place = None if call is None else self.submitting.place
+        super().put((call, place), block, timeout)
+        self.submitting.queued = place
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        call, has_place = super().get(block, timeout)
-        if has_place:
-            _free(self._places)
+        call, place = super().get(block, timeout)
+        if place is not None:
+            self.free(place)
         return call
 
     def get_nowait(self) -> Any:
         return self.get(block=False)
 
-
-def _free(places: Queue[None]) -> None:
-    with contextlib.suppress(Empty, ShutDown):  # Empty: a failed ``submit`` has freed it before
-        places.get_nowait()
+    def free(self, place: list[None]) -> None:
+        # IndexError: ``place`` was not taken, or is free already.
+        with contextlib.suppress(IndexError, Empty, ShutDown):
+            place.pop()
+            self._places.get_nowait()
 
 
 class BoundedExecutor(ThreadPoolExecutor):
@@ -133,19 +144,27 @@ class BoundedExecutor(ThreadPoolExecutor):
         Raises:
             RuntimeError: The pool is shut down, or waiting here could last for ever.
         """
+        submitting = self._work_queue.submitting
+        place: list[None] = []
+        outer, put = submitting.place, self._places.put
         try:
+            # On the backend ``c``, ``extend`` takes a place and notes this all in C. So Ctrl-C
+            # cannot come between.
             try:
-                self._places.put_nowait(None)
+                place.extend(map(put, (None,), (False,)))
             except Full:
                 self._refuse_to_wait_here()
-                self._places.put(None)
+                place.extend(map(put, (None,)))
+            submitting.place = place
+            return super().submit(fn, *args, **kwargs)
         except ShutDown:
             raise RuntimeError("cannot schedule new futures after shutdown") from None
-        try:
-            return super().submit(fn, *args, **kwargs)
         except BaseException:
-            _free(self._places)
+            if submitting.queued is not place:
+                self._work_queue.free(place)
             raise
+        finally:
+            submitting.place = outer  # that of a ``submit`` which a signal handler interrupted
 
     def _refuse_to_wait_here(self) -> None:
         full = f"{self._places.maxsize} calls wait already, and "
@@ -175,12 +194,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         Returns:
             The future of the call.
         """
-        beyond = self._work_queue.beyond
-        beyond.now = True
-        try:
-            return super().submit(fn, *args, **kwargs)
-        finally:
-            beyond.__dict__.pop("now", None)
+        return super().submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Shut down like the standard library's pool; a waiting ``submit`` raises ``RuntimeError``.

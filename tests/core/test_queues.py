@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import itertools
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.queues import BoundedExecutor
-from tests.core.conftest import HAS_GIL, run_interrupted
+from tests.core.conftest import BACKENDS, HAS_GIL, run_interrupted
 from tests.helpers import (
     DEADLINE,
     Element,
@@ -816,6 +817,60 @@ def test_a_broken_pool_refuses_and_keeps_no_place(caplog: pytest.LogCaptureFixtu
             with pytest.raises(RuntimeError, match="initializer failed"):
                 pool.submit(int)
     assert "Exception in initializer" in caplog.text
+
+
+PLACES = """
+import signal, time
+from rstreams_fast.queues import BoundedExecutor
+def interrupt():
+    while {waiting} == 0:
+        time.sleep(0.001)
+    signal.raise_signal(signal.SIGINT)
+for _ in range(10):
+    pool = BoundedExecutor(1, max_queue_size=1)
+    places = pool._places
+    try:
+        pool.submit(interrupt)  # which ends, and so wakes the third submit
+        pool.submit(int)
+        pool.submit(int)
+    except KeyboardInterrupt:
+        pass
+    pool.shutdown()
+    assert places.qsize() == 0
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ctrl_c_that_meets_a_free_place_keeps_none(backend: str) -> None:
+    waiting_ = "places._waiting(0)" if backend == "c" else "len(places.not_full._waiters)"
+    program = PLACES.format(waiting=waiting_)
+    run_python("-c", program, env={"RSTREAMS_FAST_BACKEND": backend})
+
+
+def test_a_failed_submit_keeps_the_place_of_a_call_that_waits() -> None:
+    class Name(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            if fails:
+                raise Problem
+            return "pool"
+
+    async def submit() -> None:
+        pool.submit(int)
+
+    fails, ran = [True], threading.Event()
+    # The pool asks for the name after it has put the call into its queue.
+    with BoundedExecutor(1, max_queue_size=1, thread_name_prefix=Name("pool")) as pool:
+        with pytest.raises(Problem):
+            pool.submit(ran.set)
+        with pytest.raises(RuntimeError, match="1 calls wait already"):
+            asyncio.run(submit())
+        fails.clear()
+        pool.submit_at_once(int)
+        wait_for(ran, "the call that waited")
+        assert pool.submit(int).result(DEADLINE) == 0
+    assert pool._places.qsize() == 0
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 1.5])
