@@ -957,6 +957,18 @@ ForgivesOnSubscribe(CorrectSubscription).start:
     with suppress(Exception):
         self.subscriber.on_subscribe(self)
     self.drain()
+1.5 spec spec101_aLongStream: on_complete after the last element
+LeavesLongStreamsOpen(CorrectSubscription):
+    calls = 0
+    next_signal:
+        self.calls += 1
+        return super().next_signal()
+    ends:
+        super().ends()
+        return signal if self.calls < 50 else (lambda: None,)
+1.5 spec spec101_aLongStream: on_next(1200)
+OneMoreAtTheEndOfLongStreams(CorrectPublisher).source:
+    return range(self.elements + (self.elements > 20))
 2.13 spec spec101_aLongStream: element 501 is None
 NoneInMidStream(CorrectPublisher).source:
     yield from range(500)

@@ -45,7 +45,8 @@ class SignalChecks:
 
     @check("1.1", needs="elements on request")
     def beyond_spec101_aLongStreamMustKeepCountAndOrder(self: Kit) -> None:
-        """1200 elements are requested in portions of different sizes. All come, and none is None.
+        """1200 elements are requested in portions of different sizes. All come, none is None, and
+        then the stream ends, unless max_elements says that it never does.
         Look at how demand is counted down, where one burst of elements ends and the next begins."""
         subscriber = self._subscriber_of(LONG_STREAM)
         portion = 1
@@ -53,6 +54,9 @@ class SignalChecks:
             subscriber.request(min(portion, LONG_STREAM - subscriber.requested))
             portion = portion * 2 % 251  # 1, 2, 4 ... 128, 5, 10 ...
             self._expect_all_requested(subscriber)
+        if self.max_elements != UNBOUNDED:
+            subscriber.expect_elements(LONG_STREAM, "1.5")
+            subscriber.expect_end()
 
     @check("1.2", needs="on_complete")
     def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self: Kit) -> None:
