@@ -239,7 +239,7 @@ def _adapt(base: type[Verification], target: Any) -> type[Verification]:
     members: dict[str, Any] = {
         name: staticmethod(hook)
         for name in base.hooks
-        if (hook := _attribute(target, name)) is not _ABSENT
+        if (hook := _attribute(target, name)) not in (None, _ABSENT)
     }
     members.update(
         {name: value for name in base.settings if _is_setting(value := _attribute(target, name))}

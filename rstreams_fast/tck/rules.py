@@ -39,7 +39,7 @@ RULES: Final[dict[str, str]] = {
     "3.6": "after cancel, request must do nothing",
     "3.7": "after cancel, cancel must do nothing",
     "3.8": "what is requested must add up and be delivered",
-    "3.9": "request(n) with n < 1 must be answered by on_error, whose text names this rule",
+    "3.9": "request(n) needs n >= 1; on_error must answer any other n, and name this rule",
     "3.10": "request may call on_next before it returns",
     "3.11": "request may call on_complete or on_error before it returns",
     "3.12": "cancel must make the publisher stop signalling, sooner or later",

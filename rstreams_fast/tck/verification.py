@@ -292,7 +292,7 @@ class Verification:
 
         thread = threading.Thread(target=main, name="tck", daemon=True)
         thread.start()
-        longest = 3 * self.timeout + 1
+        longest = min(3 * self.timeout, threading.TIMEOUT_MAX - 2) + 1
         idle = 0.0
         while not environment.ended.wait(longest - idle + 0.01):
             idle = time.monotonic() - environment.history.last_entry_at

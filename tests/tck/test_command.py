@@ -15,7 +15,11 @@ import rstreams_fast as rf
 from rstreams_fast.cli import main
 from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
-from tests.broken.publishers import IgnoresDemand, takes, with_subscription
+from tests.broken.publishers import (
+    IgnoresDemand,
+    takes,
+    with_subscription,
+)
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox
 from tests.helpers import run_python
 
@@ -113,6 +117,26 @@ class LeavesWhenAsked:
 class SkipsWhenAsked:
     def create_publisher(self, elements: int) -> Any:
         pytest.skip("no server")
+
+
+class HasNoFailedPublisher(Kept):
+    create_failed_publisher = None
+
+
+class HasAllTime(Kept):
+    timeout = threading.TIMEOUT_MAX
+
+
+class RequestsZero:
+    silence = 0.02
+    timeout = 0.3
+
+    def create_subscriber(self) -> Any:
+        class Subscriber(CorrectSubscriber):
+            def begin(self) -> None:
+                self.ask(0)
+
+        return Subscriber()
 
 
 class IsInterrupted:
@@ -305,6 +329,33 @@ def test_a_module_that_fails_exits_with_2_and_says_where(
     monkeypatch.delitem(sys.modules, file.stem, raising=False)
     assert tck(file.stem) == 2
     assert says.format(file=file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "check", "says"),
+    [
+        ("RequestsZero", "required_spec201_*", "§3.9 is broken: request(n) needs n >= 1"),
+    ],
+)
+def test_what_an_implementation_calls_breaks_its_rule(
+    target: str, check: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tck(f"{HERE}:{target}", "--only", check) == 1
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "rule", "says"),
+    [
+        ("HasNoFailedPublisher", "1.9", " not applicable"),
+        ("HasAllTime", "1.1", " kept"),
+    ],
+)
+def test_what_a_target_may_say(
+    target: str, rule: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tck(f"{HERE}:{target}", "--only", rule) == 0
+    assert says in capsys.readouterr().out
 
 
 def test_ctrl_c_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
