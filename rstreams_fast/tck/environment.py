@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from rstreams_fast.tck.history import History
 from rstreams_fast.tck.loop import LoopThread
-from rstreams_fast.tck.outcome import CheckAbandoned, RuleBroken
+from rstreams_fast.tck.outcome import RAISED, CheckAbandoned, RuleBroken
 
 __all__ = ["Environment", "frequent_switches"]
 
@@ -160,7 +160,7 @@ class Environment:
         def main() -> None:
             try:
                 call()
-            except Exception as raised:
+            except RAISED as raised:
                 self.flag(rule, "calls from any thread return normally", f"one raised {raised!r}")
             finally:
                 ended.set()

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+from rstreams_fast.tck.outcome import RAISED
+
 __all__ = ["History", "show", "show_call"]
 
 #: Longer histories, and longer lists of calls, are printed without their middle.
@@ -21,7 +23,7 @@ def show(value: object) -> str:
     """Return ``repr(value)``, shortened. If ``repr`` raises, return a text that says so."""
     try:
         text = repr(_beginning(value, _LEVELS))
-    except Exception as raised:
+    except RAISED as raised:
         text = f"<{type(value).__name__} whose repr raised {type(raised).__name__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 

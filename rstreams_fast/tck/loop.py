@@ -36,8 +36,11 @@ class LoopThread:
 
     @staticmethod
     async def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        made = function(*args)
-        return await made if inspect.iscoroutine(made) else made
+        try:
+            made = function(*args)
+            return await made if inspect.iscoroutine(made) else made
+        except (KeyboardInterrupt, SystemExit) as raised:  # which would end the loop
+            raise RuntimeError(f"the call raised {raised!r}") from raised
 
     def close(self, timeout: float) -> None:
         """Cancel the tasks that still run on the loop, then end the loop."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import traceback
 from pathlib import Path
+from typing import Final
 
 from rstreams_fast.tck.rules import RULES
 
 __all__ = [
+    "RAISED",
     "CheckAbandoned",
     "HookFailed",
     "NotApplicable",
@@ -17,6 +20,17 @@ __all__ = [
     "describe_raised",
     "place_of",
 ]
+
+#: All exceptions of implementations and hooks. Not those of test frameworks, such as
+#: ``pytest.skip``, nor ``CheckAbandoned``. A real Ctrl-C is raised in the main thread, which only
+#: waits for the check.
+RAISED: Final = (
+    Exception,
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+    asyncio.CancelledError,
+)
 
 _KIT = str(Path(__file__).parent)
 _IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
-from rstreams_fast.tck.outcome import RuleBroken
+from rstreams_fast.tck.outcome import RAISED, RuleBroken
 
 __all__ = ["ProbeFailed", "ProbeSubscriber", "failing_function", "is_same"]
 
@@ -50,11 +50,11 @@ def is_same(one: Any, other: Any) -> bool:
             return True
         if one == one:  # noqa: PLR0124
             return False
-    except Exception as raised:
+    except RAISED as raised:
         del raised
     try:
         return type(one) is type(other) and repr(one) == repr(other)
-    except Exception:
+    except RAISED:
         return type(one) is type(other)
 
 
@@ -209,7 +209,7 @@ class ProbeSubscriber:
         self._unreturned.append(call)
         try:
             environment.call(getattr(self.subscription, method), *arguments)
-        except Exception as raised:
+        except RAISED as raised:
             rule = "2.13" if isinstance(raised, ProbeFailed) else rule
             environment.flag(rule, f"{call} returns normally", f"it raised {raised!r}")
         finally:
@@ -220,7 +220,7 @@ class ProbeSubscriber:
         if self.subscription is not None and self.terminal is None:
             try:
                 self._environment.call(self.subscription.cancel)
-            except Exception as raised:
+            except RAISED as raised:
                 self._environment.history.add(f"the kit's last cancel raised {raised!r}")
 
     @property

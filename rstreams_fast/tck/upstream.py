@@ -10,6 +10,7 @@ from typing import Any
 from rstreams_fast.errors import InvalidRequestError, InvalidRequestTypeError, report_dropped
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show_call
+from rstreams_fast.tck.outcome import RAISED
 
 __all__ = ["CorrectSource", "TestError", "Upstream"]
 
@@ -112,7 +113,7 @@ class Upstream:
         self.environment.history.record_call("subscriber", name, *shown)
         try:
             self.environment.call(self._signal, name, *arguments)
-        except Exception as raised:
+        except RAISED as raised:
             expected = f"{show_call(name, *shown)} returns normally"
             self.environment.flag("2.13", expected, f"it raised {raised!r}")
 
@@ -208,6 +209,6 @@ class CorrectSource:
     def _signal(self, call: Callable[..., object], *arguments: Any) -> None:
         try:
             call(*arguments)
-        except Exception as raised:
+        except RAISED as raised:
             self._subscriber = None
             report_dropped(raised, "§2.13")

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import (
+    RAISED,
     CheckAbandoned,
     HookFailed,
     NotApplicable,
@@ -308,6 +309,8 @@ class Verification:
             _stop(thread)
             return environment.first_flagged()
         thread.join()
+        if raised and isinstance(raised[0], RAISED) and not isinstance(raised[0], Exception):
+            return HookFailed(f"the implementation {describe_raised(raised[0])}")
         return raised[0] if raised else None
 
     def _make_environment(self, rule: str) -> None:
@@ -333,7 +336,7 @@ class Verification:
     def _call_user(self, whose: str, owner: object, name: str, *arguments: Any) -> Any:
         try:
             made = self.environment.call(getattr(owner, name), *arguments)
-        except (Exception, SystemExit) as raised:
+        except RAISED as raised:
             call = show_call(whose + name, *arguments)
             raise HookFailed(f"{call} {describe_raised(raised)}") from raised
         if inspect.iscoroutine(made):
@@ -367,7 +370,7 @@ class Verification:
             self.environment.call(getattr(owner, method), argument)
         except error:
             return
-        except Exception as raised:
+        except RAISED as raised:
             raise RuleBroken(rule, expected, f"it raised {raised!r}") from raised
         raise RuleBroken(rule, expected, "it returned")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +18,7 @@ from rstreams_fast.cli import main
 from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
 from tests.broken.publishers import (
+    CorrectSubscription,
     IgnoresDemand,
     takes,
     with_subscription,
@@ -119,6 +122,50 @@ class SkipsWhenAsked:
         pytest.skip("no server")
 
 
+class RaisesCtrlCWhenAsked:
+    def create_publisher(self, elements: int) -> Any:
+        raise KeyboardInterrupt
+
+
+class IsInterrupted(Kept):
+    def create_publisher(self, elements: int) -> Any:
+        signal.raise_signal(signal.SIGINT)  # which the main thread handles
+        return super().create_publisher(elements)
+
+
+class RequestRaisesCtrlC(Kept):
+    def create_publisher(self, elements: int) -> Any:
+        class Subscription(CorrectSubscription):
+            def request(self, n: Any, /) -> None:
+                raise KeyboardInterrupt
+
+        return with_subscription(Subscription)(elements)
+
+
+class RequestRaisesCtrlCInALoop(RequestRaisesCtrlC):
+    asyncio_bound = True
+
+
+class SubscribeLeaves(Kept):
+    def create_publisher(self, elements: int) -> Any:
+        class Publisher:
+            def subscribe(self, subscriber: Any, /) -> None:
+                sys.exit(3)
+
+        return Publisher()
+
+
+class OnNextIsCancelled:
+    silence = 0.02
+
+    def create_subscriber(self) -> Any:
+        class Subscriber(CorrectSubscriber):
+            def on_next(self, element: Any, /) -> None:
+                raise asyncio.CancelledError
+
+        return Subscriber()
+
+
 class HasNoFailedPublisher(Kept):
     create_failed_publisher = None
 
@@ -137,11 +184,6 @@ class RequestsZero:
                 self.ask(0)
 
         return Subscriber()
-
-
-class IsInterrupted:
-    def create_publisher(self, elements: int) -> Any:
-        raise KeyboardInterrupt
 
 
 class PuppetFails:
@@ -294,6 +336,7 @@ def test_what_cannot_run_exits_with_2_and_says_why(
         ("CannotRun", "1.2", "create_publisher(3) raised OSError('no connection')"),
         ("LeavesWhenAsked", "1.2", "create_publisher(3) raised SystemExit(0)"),
         ("SkipsWhenAsked", "1.2", "Skipped: no server"),
+        ("RaisesCtrlCWhenAsked", "1.2", "create_publisher(3) raised KeyboardInterrupt()"),
         ("PuppetFails", "3.8", "the puppet's trigger_request(2) raised OSError('no connection')"),
         ("PuppetIsAsync", "3.8", "trigger_request is a coroutine function: set asyncio_bound"),
     ],
@@ -334,10 +377,16 @@ def test_a_module_that_fails_exits_with_2_and_says_where(
 @pytest.mark.parametrize(
     ("target", "check", "says"),
     [
+        ("RequestRaisesCtrlC", SPEC101, "§3.16 is broken"),
+        ("RequestRaisesCtrlC", SPEC101, "it raised KeyboardInterrupt()"),
+        ("RequestRaisesCtrlCInALoop", SPEC101, "the call raised KeyboardInterrupt()"),
+        ("SubscribeLeaves", SPEC101, "§1.9 is broken"),
+        ("SubscribeLeaves", SPEC101, "it raised SystemExit(3)"),
+        ("OnNextIsCancelled", "*elementsFromWithin*", "it raised CancelledError()"),
         ("RequestsZero", "required_spec201_*", "§3.9 is broken: request(n) needs n >= 1"),
     ],
 )
-def test_what_an_implementation_calls_breaks_its_rule(
+def test_what_an_implementation_raises_or_calls_breaks_its_rule(
     target: str, check: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tck(f"{HERE}:{target}", "--only", check) == 1
@@ -358,9 +407,11 @@ def test_what_a_target_may_say(
     assert says in capsys.readouterr().out
 
 
-def test_ctrl_c_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tck(f"{HERE}:IsInterrupted", "--only", "1.2") == 130
-    assert capsys.readouterr().err == "rstreams-fast tck: stopped by Ctrl-C\n"
+def test_ctrl_c_exits_with_130() -> None:
+    command = ("-m", "rstreams_fast.cli", "tck", f"{HERE}:IsInterrupted", "--only", "1.2")
+    done = run_python(*command, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "rstreams-fast tck: stopped by Ctrl-C\n"
 
 
 def test_what_the_terminal_cannot_show_is_escaped() -> None:

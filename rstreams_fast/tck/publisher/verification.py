@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
+from rstreams_fast.tck.outcome import RAISED, NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber
 from rstreams_fast.tck.publisher.cancels import CancelChecks
 from rstreams_fast.tck.publisher.races import RaceChecks
@@ -113,7 +113,7 @@ class PublisherVerification(
         self.environment.history.record_call_text(f"publisher.subscribe({subscriber.name})")
         try:
             self.environment.call(publisher.subscribe, subscriber)
-        except Exception as raised:
+        except RAISED as raised:
             self.environment.verify()
             rule = "2.13" if isinstance(raised, ProbeFailed) else rule
             raise RuleBroken(
