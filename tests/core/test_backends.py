@@ -215,3 +215,20 @@ def test_a_subclass_may_pass_on_what_it_is_made_of(core: Any, name: str) -> None
 
     assert isinstance(Named(*arguments, **options), base)
     assert seen == [(arguments, options)]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "attribute", "value"),
+    [("DemandCounter", 5, "pending", 5), ("Wip", True, "missed", 1)],
+)
+def test_a_subclass_may_take_arguments_of_its_own(
+    core: Any, name: str, argument: Any, attribute: str, value: int
+) -> None:
+    base: Any = getattr(core, name)
+
+    class Named(base):
+        def __init__(self, name: str) -> None:
+            super().__init__(argument)
+            self.name = name
+
+    assert getattr(Named("orders"), attribute) == value

@@ -34,11 +34,8 @@ cdef int64_t _non_negative(str name, object n) except -1:
 
 cdef class DemandCounter:
 
-    def __cinit__(self, initial=0):
+    def __init__(self, initial=0):
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
-
-    def __init__(self, *args, **kwargs):
-        pass  # accepts the arguments that subclasses pass on; __cinit__ has used them
 
     def request(self, n, /):
         cdef int64_t before = rsf_demand_load(&self.demand)

@@ -18,7 +18,7 @@ cdef class Wip:
     cdef rsf_demand entered
     cdef object __weakref__
 
-    def __cinit__(self, held=False):
+    def __init__(self, held=False):
         rsf_demand_init(&self.entered, 1 if check_bool("held", held) else 0)
 
     def enter(self):
