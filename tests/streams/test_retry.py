@@ -102,6 +102,27 @@ def test_of_a_source_that_can_be_read_once_the_error_that_ended_it_is_passed_on(
     recorder.check()
 
 
+@pytest.mark.parametrize("times", [3, None])
+@pytest.mark.parametrize("part", ["group", "window"])
+def test_of_a_part_of_a_stream_the_error_that_ended_it_is_passed_on(
+    part: str, times: int | None
+) -> None:
+    problem = ValueError("mine")
+
+    def fails(_element: int) -> int:
+        raise problem
+
+    def retried(stream: rsf.Stream[int]) -> rsf.Stream[int]:
+        failing = stream.map(fails)
+        return failing.retry() if times is None else failing.retry(times)
+
+    numbers = rsf.range_(4)
+    parts: Any = numbers.window(2) if part == "window" else numbers.group_by(lambda n: n % 2)
+    with pytest.raises(ValueError, match="mine") as caught:
+        parts.concat_map(retried).to_list()
+    assert "had its one subscriber" in caught.value.__notes__[0]
+
+
 def test_an_error_is_let_go_of_when_the_next_attempt_gives_an_element() -> None:
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(), request=2)

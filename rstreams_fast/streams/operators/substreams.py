@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import FusedRun, Latch, RunStatus
+from rstreams_fast.errors import AlreadySubscribedError
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import signallers_of_thread
 from rstreams_fast.streams.engine.assembly import PublisherSource
@@ -197,8 +198,8 @@ class _SubstreamPublisher(StagesSource):
             call_from_finalizer(self._substream.abandon)
 
 
-def _already_subscribed() -> RuntimeError:
-    return RuntimeError("this part of a stream has had its one subscriber")
+def _already_subscribed() -> AlreadySubscribedError:
+    return AlreadySubscribedError("§1.10: this part of a stream has had its one subscriber")
 
 
 class _SubstreamStages:
