@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,6 +72,47 @@ def test_an_error_is_raised_as_itself(name: str, how: str) -> None:
 def test_a_cancelled_error_of_the_stream_does_not_end_the_task_in_silence(name: str) -> None:
     with pytest.raises(RuntimeError, match="CancelledError"):
         CALLS[f"{name}_async"](rsf.error(asyncio.CancelledError()))
+
+
+def _cancelled(_: object = None) -> Any:
+    raise asyncio.CancelledError
+
+
+def _one_and_cancelled() -> Iterator[int]:
+    yield 1
+    _cancelled()
+
+
+#: Streams of which a function of the user raises a ``CancelledError`` on the thread of the end.
+CANCELLED: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "map": lambda: rsf.range_(1).map(_cancelled),
+    "flat_map": lambda: rsf.range_(1).flat_map(_cancelled),
+    "group_by": lambda: rsf.range_(1).group_by(_cancelled),
+    "generator": lambda: rsf.from_iterable(_one_and_cancelled()).filter(lambda n: n > 1),
+    "defer": lambda: rsf.defer(_cancelled),
+    "create": lambda: rsf.create(_cancelled),
+    "a later request": lambda: (
+        rsf.range_(2000).map(lambda n: n if n < 1500 else _cancelled()).skip(1500)
+    ),
+}
+
+
+async def _for_each(stream: rsf.Stream[Any]) -> None:
+    await stream.for_each(lambda _element: None)
+
+
+@pytest.mark.parametrize("of", CANCELLED)
+@pytest.mark.parametrize("name", [*TWINS, "for_each"])
+def test_a_cancelled_error_of_a_function_does_not_end_the_task_in_silence(
+    name: str, of: str
+) -> None:
+    async def main() -> None:
+        stream = CANCELLED[of]()
+        await (_for_each(stream) if name == "for_each" else ENDS[name].call_twin(stream))
+
+    with pytest.raises(RuntimeError, match="nobody cancelled") as raised:
+        asyncio.run(main())
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
 
 
 @pytest.mark.parametrize("name", TWINS)

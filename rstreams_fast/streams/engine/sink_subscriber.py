@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
@@ -22,6 +22,7 @@ __all__ = [
     "not_a_cancellation",
     "raise_failure",
     "subscribe",
+    "subscribe_end",
 ]
 
 Failure = tuple[BaseException, TracebackType | None]
@@ -45,12 +46,16 @@ class SerialUpstream(Upstream):
         """Request ``n`` more elements, unless upstream is over. Errors of ``request`` propagate."""
         if self._owed.request(n) != 0:
             return
-        while True:
-            n = self._owed.value
-            self.request(n)
-            # After an unbounded request, upstream needs no other request.
-            if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
-                return
+        try:
+            while True:
+                n = self._owed.value
+                self.request(n)
+                # After an unbounded request, upstream needs no other request.
+                if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
+                    return
+        except BaseException as raised:
+            # ``request`` awaits nothing: a CancelledError comes from a function of the stream.
+            raise not_a_cancellation(raised, "the stream")  # noqa: B904 - it has a cause
 
 
 def check_publisher(publisher: object, what: str = "publisher") -> None:
@@ -75,6 +80,27 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
             raised.add_note("rstreams_fast: interop.reactivex.from_observable is for observables")
         subscriber.on_error(raised)
+
+
+class _End(Subscriber[Any], Protocol):
+    """The subscriber of an end of a stream, such as ``for_each``."""
+
+    def fail(self, error: BaseException) -> None:
+        """Cancel upstream, and end with ``error``."""
+
+
+def subscribe_end(publisher: Publisher[Any], subscriber: _End) -> None:
+    """Subscribe to ``publisher``. An exception of ``subscribe`` ends the stream (§1.9).
+
+    Exceptions such as ``KeyboardInterrupt`` propagate, but an asyncio ``CancelledError`` does not:
+    ``subscribe`` awaits nothing, so it comes from a function of the stream, not from a cancel.
+    """
+    try:
+        subscribe(publisher, subscriber)
+    except BaseException as raised:
+        if not is_async_cancellation(raised):
+            raise
+        subscriber.fail(not_a_cancellation(raised, "the stream"))
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -19,7 +19,7 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     failure_of,
     is_async_cancellation,
     not_a_cancellation,
-    subscribe,
+    subscribe_end,
 )
 from rstreams_fast.streams.sinks.run import Run, RunSubscriber
 
@@ -194,7 +194,7 @@ def for_each(
     run = subscriber.run
     try:
         with without_loop():
-            subscribe(publisher, subscriber)
+            subscribe_end(publisher, subscriber)
     except BaseException as raised:
         subscriber.end_with(raised)
         raise

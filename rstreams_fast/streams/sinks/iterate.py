@@ -58,7 +58,7 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
     not_a_cancellation,
     raise_failure,
-    subscribe,
+    subscribe_end,
 )
 
 if TYPE_CHECKING:
@@ -147,6 +147,16 @@ class _IteratorSubscriber(RingSubscriber):
         loop of an asynchronous consumer. A later call requests the rest. Return false if there was
         nothing to request or to resume. Only the consumer calls this.
         """
+        try:
+            return self._work_for_a_turn(loop, n)
+        except BaseException as raised:
+            if not is_async_cancellation(raised):
+                raise
+            # This call awaits nothing: the CancelledError comes from a function of the stream.
+            self.fail(not_a_cancellation(raised, "the stream"))
+            return False
+
+    def _work_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int) -> bool:
         turns = self.turns
         if turns is not None:
             turns.begin(loop)
@@ -437,7 +447,7 @@ class Iteration(BurstIterator[T]):
         try:
             signallers = signallers_of_thread()
             before = len(signallers)
-            subscribe(publisher, subscriber)
+            subscribe_end(publisher, subscriber)
             self._signallers = signallers[before:]
             subscriber.subscriber_thread = 0
             subscriber.request_for_a_turn(loop)

@@ -22,7 +22,7 @@ from rstreams_fast.runtime.parking import (
 )
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
-from rstreams_fast.streams.engine.sink_subscriber import subscribe
+from rstreams_fast.streams.engine.sink_subscriber import subscribe_end
 from rstreams_fast.streams.sinks.iterate import Iteration
 from rstreams_fast.streams.sinks.run import RunSubscriber
 
@@ -77,7 +77,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
     before = len(signallers)
     try:
         with without_loop():
-            subscribe(publisher, subscriber)
+            subscribe_end(publisher, subscriber)
             if not outcome.done:
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
