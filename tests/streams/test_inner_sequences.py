@@ -11,7 +11,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, HAS_GIL, wait_gone
-from tests.rules.probes import Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.stepping import steps
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -136,6 +136,32 @@ def test_a_list_that_iterates_in_its_own_way_is_subscribed_to() -> None:
     recorder = Recorder(request=UNBOUNDED)
     rsf.from_iterable(Waiting()).merge().subscribe(recorder)
     assert recorder.elements == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("combine", "first"),
+    [
+        (lambda a, b: a.merge(b, prefetch=4), 4),
+        (lambda a, b: a.combine_latest(b, prefetch=4), 5),
+        (lambda a, b: rsf.range_(1).concat(b).flat_map(lambda _: a, prefetch=4), 4),
+        (lambda a, b: rsf.range_(1).concat(b).flat_map_sequential(lambda _: a, prefetch=4), 4),
+    ],
+    ids=["merge", "combine_latest", "flat_map", "flat_map_sequential"],
+)
+def test_a_list_that_becomes_shorter_ends_alone(
+    combine: Callable[[Any, Any], rsf.Stream[Any]], first: int
+) -> None:
+    numbers, live = list(range(9)), ManualPublisher()
+    recorder = subscribed(combine(rsf.from_iterable(numbers), rsf.from_publisher(live)), 1)
+    if live.requested and not recorder.elements:
+        send(live, "live")
+    rsf.metrics_of(recorder.subscription)  # from now on, elements wait in a queue
+    numbers.clear()
+    recorder.subscription.request(UNBOUNDED)
+    assert (len(recorder.elements), recorder.terminal) == (first, None)
+    live.subscriber.on_complete()
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
 
 
 @pytest.mark.parametrize("stages", [False, True])

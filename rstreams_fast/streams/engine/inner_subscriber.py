@@ -405,6 +405,9 @@ class _InnerSequence(Inner):
                 self._end(error)
                 return
             n -= len(burst)
+            if self._ended and not burst:  # the sequence has become shorter meanwhile
+                self._end(None)
+                return
             if self._ended:
                 self.received += len(burst)
                 if self.custody is not None:
