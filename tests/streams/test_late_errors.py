@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +90,28 @@ def test_a_boundary_changes_nothing_about_an_error_behind_all_that_is_needed(
     assert stream.to_list() == [0, 1, 2]
     with pytest.raises(OSError, match="the disk"):
         FAILING.publish_on().take(4).to_list()
+
+
+@pytest.mark.parametrize("taken", range(5))
+@pytest.mark.parametrize(
+    "above",
+    [
+        FAILING,
+        FAILING.publish_on(),
+        FAILING.publish_on("caller"),
+        FAILING.publish_on(max_bytes=9, weigher=abs),
+        FAILING.map_blocking(abs),
+        FAILING.delay_elements(0.001),
+        FAILING.publish_on().scan(operator.add, 0).skip(1).publish_on(),
+    ],
+    ids=lambda stream: str(stream.describe().count("\n")),
+)
+def test_the_seed_of_scan_is_one_of_the_elements_that_are_needed(
+    above: rsf.Stream[int], taken: int
+) -> None:
+    assert len(above.scan(operator.add, 0).take(taken).to_list()) == taken
+    with pytest.raises(OSError, match="the disk"):
+        above.scan(operator.add, 0).take(5).to_list()
 
 
 @pytest.mark.parametrize("take", ["publish_on", "map_blocking", "delay_elements"])

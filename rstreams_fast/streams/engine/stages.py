@@ -29,6 +29,9 @@ class Need(NamedTuple):
 
         ``self`` is the ``Need`` of the parts below ``stage``.
         """
+        if has_seed(stage) and self.total < UNBOUNDED:
+            total = max(self.total - 1, 0)  # the seed is one of the ``self.total`` elements
+            return Need(total, min(self.at_once, total))
         name, argument = stage[:2]
         match STAGES[name].needs:
             case DemandRule.AT_MOST:
