@@ -128,13 +128,17 @@ def check_element(element: object) -> None:
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Raise a ``TypeError`` for ``None``, an object that lacks one of the four methods, and an
-    async ``on_next``.
+    """Raise a ``TypeError`` for ``None``, a class, an object that lacks one of the four methods,
+    and an async ``on_next``.
 
     All other failures of ``subscribe`` are signalled, not raised (§1.9).
     """
     if subscriber is None:
         raise NoneSignalError("§1.9: subscriber is None")
+    if isinstance(subscriber, type):
+        raise TypeError(
+            f"§1.9: subscriber must be an object, got the class {subscriber.__name__} itself"
+        )
     for name in _SIGNALS:
         if not callable(getattr(subscriber, name, None)):
             raise TypeError(

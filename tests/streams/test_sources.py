@@ -220,3 +220,9 @@ def test_a_subscriber_whose_on_next_would_not_run_is_refused() -> None:
     for kind in (Async, Generating):
         with pytest.raises(TypeError, match=rf"§1\.9: {kind.__name__}\.on_next must be a plain"):
             rsf.range_(3).map(str).subscribe(kind())
+
+
+@pytest.mark.parametrize("publisher", [rsf.range_(3), rsf.range_(3).multicast()])
+def test_a_class_is_no_subscriber(publisher: rsf.Stream[int]) -> None:
+    with pytest.raises(TypeError, match="must be an object, got the class Recorder"):
+        publisher.subscribe(Recorder)

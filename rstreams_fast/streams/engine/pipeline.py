@@ -69,7 +69,7 @@ class Pipeline(Generic[T_co]):
             subscriber: Any object with the four methods of ``Subscriber``.
 
         Raises:
-            TypeError: ``subscriber`` is ``None``, or lacks one of the four methods.
+            TypeError: ``subscriber`` is ``None``, a class, or lacks one of the four methods.
         """
         check_subscriber(subscriber)
         publisher = self._assembled

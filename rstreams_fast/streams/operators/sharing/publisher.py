@@ -129,7 +129,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             subscriber: Any object with the four methods of ``Subscriber``.
 
         Raises:
-            TypeError: ``subscriber`` is ``None``, or lacks one of the four methods.
+            TypeError: ``subscriber`` is ``None``, a class, or lacks one of the four methods.
         """
         check_subscriber(subscriber)
         if not self.refuses(subscriber) and not self.defer(self.subscribe, subscriber):
