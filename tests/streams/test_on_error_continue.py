@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rstreams_fast as rsf
@@ -12,6 +13,14 @@ import rstreams_fast as rsf
 
 def inverse(n: int) -> float:
     return 1 / n
+
+
+def none_for_one(n: int) -> int | None:
+    return None if n == 1 else n
+
+
+def refuse(error: Exception, _element: Any) -> None:
+    raise LookupError from error
 
 
 def ignore(_error: Exception, _element: Any) -> None:
@@ -43,9 +52,6 @@ def test_none_is_a_failure_of_map_alone() -> None:
 
 
 def test_a_stage_that_goes_on_already_is_left_to_the_first() -> None:
-    def refuse(error: Exception, _element: Any) -> None:
-        raise LookupError from error
-
     stream = rsf.range_(3).map(inverse).on_error_continue(refuse).filter(bool)
     with pytest.raises(LookupError):
         stream.on_error_continue(ignore).to_list()
@@ -79,6 +85,25 @@ def _interrupted(_n: int) -> int:
 def test_it_says_where_it_goes(stream: rsf.Stream[Any]) -> None:
     with pytest.raises(ValueError, match="directly below map, map_not_none or filter"):
         stream.on_error_continue(ignore)
+
+
+def test_a_result_of_filter_that_is_neither_true_nor_false_is_a_failure() -> None:
+    failed: list[Any] = []
+    stream = rsf.range_(2).filter(lambda n: np.array([1] * (n + 1)))
+    continued = stream.on_error_continue(lambda error, n: failed.append((type(error), n)))
+    assert continued.to_list() == [0]
+    assert failed == [(ValueError, 1)]
+
+
+@pytest.mark.parametrize("stage", ["map", "map_not_none", "filter"])
+def test_it_travels_with_its_stage(stage: str) -> None:
+    stream = getattr(rsf.range_(3), stage)(none_for_one).on_error_continue(refuse)
+    travelled = pickle.loads(pickle.dumps(stream))
+    if stage == "map":  # of which None is a failure
+        with pytest.raises(LookupError):
+            travelled.to_list()
+    else:
+        assert travelled.to_list() == {"filter": [2], "map_not_none": [0, 2]}[stage]
 
 
 def test_it_travels_and_names_the_function() -> None:

@@ -25,15 +25,17 @@ class _CatchingFunction:
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self._fn = fn
         self._handler = handler
-        self._none_fails = stage == "map"
+        self._stage = stage
 
     def __reduce__(self) -> Any:
-        return type(self), ("map" if self._none_fails else "filter", self._fn, self._handler)
+        return type(self), (self._stage, self._fn, self._handler)
 
     def __call__(self, element: Any) -> Any:
         try:
             result = self._fn(element)
-            if result is None and self._none_fails:
+            if self._stage == "filter":
+                result = bool(result)  # ``bool`` may raise, as for an array
+            elif result is None and self._stage == "map":
                 raise TypeError("map: the function returned None, which is not an element (§2.13)")
         except Exception as error:
             self._handler(error, element)
