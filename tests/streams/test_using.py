@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -70,11 +71,19 @@ def test_each_subscriber_has_a_resource_that_is_closed_once() -> None:
     assert "using(" in stream.describe()
 
 
-@pytest.mark.parametrize("stream_of", [lambda _n: 1 // 0, lambda _n: 3])
-def test_a_resource_without_a_stream_is_closed(stream_of: Any) -> None:
+def _no_stream(_n: int) -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("stream_of", "message"),
+    [(lambda _n: 1 // 0, "by zero"), (_no_stream, "using: what .*_no_stream returned must have")],
+)
+def test_a_resource_without_a_stream_is_closed(stream_of: Any, message: str) -> None:
     closed: list[int] = []
     recorder = subscribed(rsf.using(lambda: 5, stream_of, closed.append))
     assert recorder.error is not None
+    assert re.search(message, str(recorder.error))
     assert closed == [5]
 
 

@@ -73,7 +73,7 @@ def _using_publisher(
     closing = partial(_close, close, resource)
     try:
         publisher = stream_of(resource)
-        check_publisher(publisher)
+        check_publisher(publisher, f"using: what {describe_callable(stream_of)} returned")
     except BaseException:
         closing()
         raise
