@@ -38,7 +38,7 @@ Weigher = Callable[[Any], int]
 MAX_CAPACITY: Final = 2**31
 """The largest ring or mailbox, in elements."""
 
-_ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -141,14 +141,15 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
     return float(value)
 
 
-def check_plain(what: str, fn: object, hint: str = "") -> None:
+def check_plain(what: str, fn: object, hint: str = "", *, result_used: bool = True) -> None:
     """Raise ``TypeError`` if ``fn`` cannot be called, or is ``async``.
 
     The result of an async function would never be awaited. ``hint``, added to the message, names
-    another function that accepts a coroutine function.
+    another function that accepts a coroutine function. If ``result_used`` is false, also refuse a
+    generator function: nobody would iterate its result.
     """
     if type(fn) is BuiltinFunctionType or (
-        type(fn) is FunctionType and not fn.__code__.co_flags & _ASYNC and not vars(fn)
+        type(fn) is FunctionType and not fn.__code__.co_flags & _NOT_PLAIN and not vars(fn)
     ):
         return  # a quick path: inspect would take longer than the rest of a subscription
     if not callable(fn):
@@ -160,6 +161,11 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
             raise TypeError(
                 f"{what} must be a plain function, not an async generator function, of which "
                 "from_async_iterable makes a stream"
+            )
+        if not result_used and inspect.isgeneratorfunction(call):
+            raise TypeError(
+                f"{what} must be a plain function, not a generator function, which would not run "
+                "when it is called"
             )
 
 
@@ -181,9 +187,11 @@ def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hin
         )
 
 
-def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
+def check_sync(
+    operator: str, name: str, fn: object, hint: str = "", *, result_used: bool = True
+) -> None:
     """Do the same as ``check_plain``. An error names the operator and its argument ``name``."""
-    check_plain(f"{operator}({name}): {name}", fn, hint)
+    check_plain(f"{operator}({name}): {name}", fn, hint, result_used=result_used)
 
 
 def check_weigher(max_bytes: object, weigher: object) -> int | None:

@@ -183,11 +183,11 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
         The hook that was set before.
 
     Raises:
-        TypeError: ``hook`` cannot be called, or is ``async``.
+        TypeError: ``hook`` cannot be called, is ``async``, or is a generator function.
     """
     global _hook
     if hook is not None:
-        check_plain("hook", hook)
+        check_plain("hook", hook, result_used=False)
     previous, _hook = _hook, hook
     return previous
 

@@ -251,11 +251,11 @@ def using(
         close: Closes the resource.
 
     Raises:
-        TypeError: A function cannot be called, or is ``async``.
+        TypeError: A function cannot be called, or is ``async``; ``close`` is a generator function.
     """
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
-    check_sync("using", "close", close)
+    check_sync("using", "close", close, result_used=False)
     return Stream(using_source(factory, stream_of, close))
 
 
@@ -342,7 +342,7 @@ def create(
         on_drop: ``on_drop(element)`` is called for each dropped element, on the sending thread.
 
     Raises:
-        TypeError: A function cannot be called, or is ``async``; ``overflow`` is no ``Overflow``.
+        TypeError: A function is not callable, or not plain; ``overflow`` is no ``Overflow``.
         ValueError: ``capacity`` is less than 1, or does not suit ``overflow``.
     """
     return Stream(create_source(fn, overflow, capacity, on_drop))

@@ -165,6 +165,40 @@ def test_an_async_function_is_refused_and_its_like_named_where_it_helps(name: st
     assert "map_async" not in said.partition(":")[2]
 
 
+def generator(*_args: Any) -> Iterator[int]:
+    yield 1
+
+
+class Generator:
+    def __call__(self, *_args: int) -> Iterator[int]:
+        yield 1
+
+
+#: Functions whose result nobody uses.
+UNUSED: dict[str, Callable[[Any], object]] = {
+    **{name: getattr(NUMBERS, name) for name in dir(NUMBERS) if name.startswith("do_")},
+    "on_discard": NUMBERS.on_discard,
+    "on_error_continue": NUMBERS.map(str).on_error_continue,
+    "on_drop": lambda fn: NUMBERS.on_overflow(Overflow.LATEST, on_drop=fn),
+    "create": rsf.create,
+    "on_cancel": lambda fn: rsf.create(lambda emitter: emitter.on_cancel(fn)).run(),
+    "using": lambda fn: rsf.using(list, rsf.from_iterable, fn),
+    "on_dropped_error": rsf.on_dropped_error,
+    "for_each": NUMBERS.for_each,
+    "on_error": lambda fn: NUMBERS.for_each(print, fn),
+    "on_complete": lambda fn: NUMBERS.for_each(print, None, fn),
+    "SyncSubscriber": rsf.SyncSubscriber,
+    "AsyncSubscriber": rsf.AsyncSubscriber,
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_generator_function_whose_result_nobody_uses_is_refused(name: str) -> None:
+    for bad in (generator, Generator(), partial(generator, 1)):
+        with pytest.raises(TypeError, match="generator function, which would not run when"):
+            UNUSED[name](bad)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

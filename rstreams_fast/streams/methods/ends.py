@@ -66,7 +66,7 @@ class EndMethods(Generic[T_co]):
             The ``Run``, which can cancel the stream, wait for its end, and be awaited.
 
         Raises:
-            TypeError: A function cannot be called, or is ``async``.
+            TypeError: A function cannot be called, is ``async``, or is a generator function.
             ValueError: ``prefetch`` is less than 1.
         """
         return for_each(as_stream(self), on_next, on_error, on_complete, prefetch=prefetch)

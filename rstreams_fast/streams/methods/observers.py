@@ -42,9 +42,9 @@ class ObserverMethods(Generic[T_co]):
             fn: A plain function, called on the signalling thread.
 
         Raises:
-            TypeError: ``fn`` cannot be called, or is ``async``.
+            TypeError: ``fn`` cannot be called, is ``async``, or is a generator function.
         """
-        check_sync("do_on_next", "fn", fn)
+        check_sync("do_on_next", "fn", fn, result_used=False)
         return with_part(self, Stage(("do_on_next", fn)))
 
     def do_on_error(self, fn: Callable[[BaseException], object], /) -> Self:
@@ -191,11 +191,11 @@ class ObserverMethods(Generic[T_co]):
                 ``sys.unraisablehook``.
 
         Raises:
-            TypeError: ``hook`` cannot be called, or is ``async``.
+            TypeError: ``hook`` cannot be called, is ``async``, or is a generator function.
         """
-        check_sync("on_discard", "hook", hook)
+        check_sync("on_discard", "hook", hook, result_used=False)
         return with_part(self, OnDiscard(hook))
 
     def _observe(self, signal: str, fn: Callable[..., object]) -> Self:
-        check_sync(f"do_{signal}", "fn", fn)
+        check_sync(f"do_{signal}", "fn", fn, result_used=False)
         return with_part(self, Peek(signal, fn))

@@ -101,11 +101,11 @@ class RecoveryMethods(Generic[T_co]):
             fn: ``fn(error, element)`` is called with the exception and the stage's argument.
 
         Raises:
-            TypeError: ``fn`` cannot be called, or is ``async``.
+            TypeError: ``fn`` cannot be called, is ``async``, or is a generator function.
             ValueError: The part directly above is not one of these stages. Other operators, and
                 sources, cannot go on after an error (§1.7).
         """
-        check_sync("on_error_continue", "fn", fn)
+        check_sync("on_error_continue", "fn", fn, result_used=False)
         stream: Any = self
         continued: Self = type(stream)(stream.source, tuple(with_error_handler(stream.parts, fn)))
         return continued

@@ -83,7 +83,7 @@ class OverflowBoundary(Boundary):
                 f"{argument.rstrip('=')} must be a member of Overflow, got {strategy!r}"
             )
         if on_drop is not None:
-            check_plain("on_drop", on_drop)
+            check_plain("on_drop", on_drop, result_used=False)
         if strategy is Overflow.LATEST:
             if capacity is not None and check_count("capacity", capacity) != 1:
                 raise ValueError(

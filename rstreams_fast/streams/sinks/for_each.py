@@ -170,11 +170,14 @@ _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 def check_functions(**functions: object) -> None:
-    """Raise a ``TypeError`` if a function cannot be called. All but the first may be ``None``."""
+    """Raise a ``TypeError`` if a function cannot be called, is ``async`` or a generator function.
+
+    All but the first may be ``None``.
+    """
     needed = True
     for name, function in functions.items():
         if function is not None or needed:
-            check_plain(name, function, _HINT)
+            check_plain(name, function, _HINT, result_used=False)
         needed = False
 
 

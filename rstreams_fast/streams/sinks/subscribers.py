@@ -59,7 +59,7 @@ class SyncSubscriber(ForEach[T]):
         run: The ``Run`` of this subscriber.
 
     Raises:
-        TypeError: A function cannot be called, or is ``async``.
+        TypeError: A function cannot be called, is ``async``, or is a generator function.
         ValueError: ``prefetch`` is less than 1.
     """
 

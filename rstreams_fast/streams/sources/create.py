@@ -31,7 +31,7 @@ def create_source(
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
 ) -> PublisherSource:
-    check_plain("create(fn): fn", fn, _HINT)
+    check_plain("create(fn): fn", fn, _HINT, result_used=False)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _CreatePublisher(fn, options)
     return PublisherSource(
@@ -117,9 +117,9 @@ class Emitter(Generic[T]):
                 for anything.
 
         Raises:
-            TypeError: ``fn`` cannot be called, or is ``async``.
+            TypeError: ``fn`` cannot be called, is ``async``, or is a generator function.
         """
-        check_plain("on_cancel(fn): fn", fn)
+        check_plain("on_cancel(fn): fn", fn, result_used=False)
         with self._lock:
             if self._end_callbacks is not None:
                 self._end_callbacks.append(fn)
