@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -100,3 +101,63 @@ def test_a_seed_is_no_element(seed: list[str]) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         stream.to_list()
     assert discarded == (["a"] if seed else ["a", "b"])
+
+
+def fails(*_: object) -> Any:
+    raise LookupError
+
+
+async def fails_later(_: object) -> Any:
+    raise LookupError
+
+
+#: What drops elements that others use, too.
+DROPS: dict[str, Callable[[rsf.Stream[Any]], rsf.Stream[Any]]] = {
+    "filter": lambda s: s.filter(lambda n: n == 12),
+    "skip": lambda s: s.skip(2),
+    "distinct": lambda s: s.distinct(lambda n: n % 2, max_keys=9),
+    "map": lambda s: s.map(fails),
+    "scan": lambda s: s.scan(fails),
+    "flat_map": lambda s: s.flat_map(fails),
+    "map_async": lambda s: s.map_async(fails_later),
+    "map_blocking": lambda s: s.map_blocking(fails),
+    "merge": lambda s: s.merge(rsf.never()).take(1),
+    "on_discard": lambda s: s.on_discard(print).filter(lambda n: n == 12),
+    "publish_on": lambda s: s.publish_on("caller").take(1),
+}
+
+
+@pytest.mark.parametrize("name", DROPS)
+@pytest.mark.parametrize("of", ["multicast", "window"])
+def test_elements_that_others_use_are_not_discarded(name: str, of: str) -> None:
+    discarded: list[object] = []
+    if of == "multicast":
+        shared = NUMBERS.multicast(min_subscribers=2)
+        recorder = subscribed(DROPS[name](shared).on_discard(discarded.append), rsf.UNBOUNDED)
+        assert shared.to_list() == NUMBERS.to_list()
+    else:
+        windows = NUMBERS.take(3).window(3, skip=1).flat_map(DROPS[name])
+        recorder = subscribed(windows.on_discard(discarded.append), rsf.UNBOUNDED)
+    if name != "merge" or of == "multicast":
+        recorder.wait_terminal()
+    recorder.subscription.cancel()
+    assert discarded == []
+
+
+@pytest.mark.parametrize("collection", [list, iter])
+def test_the_items_of_what_others_use_are_not_discarded(collection: Any) -> None:
+    discarded: list[object] = []
+    shared = rsf.from_iterable([collection([1, 2, 3])]).multicast(min_subscribers=2)
+    recorder = subscribed(shared.unbatch().on_discard(discarded.append), 1)
+    subscribed(shared, 1)
+    recorder.subscription.cancel()
+    assert (recorder.elements, discarded) == ([1], [])
+
+
+@pytest.mark.parametrize("collection", [list, iter])
+def test_none_is_not_discarded(collection: Any) -> None:
+    discarded: list[object] = []
+    stream = rsf.from_iterable([collection([1, None, 2])]).unbatch().on_discard(discarded.append)
+    with pytest.raises(TypeError, match="None"):
+        stream.to_list()
+    assert None not in discarded

@@ -5,7 +5,8 @@ a custody where it is made: at a source, or as a function's result. An element i
 is used: by the subscriber below, by a function that makes another element from it, or by a batch.
 The claim removes the element from the custody. At the end of the stream the custody calls the hook
 for all unclaimed elements, and for each element that enters later. So buffers need no code for
-discarding. Only operators that drop elements before the end call ``discard``.
+discarding. Only operators that drop elements before the end call ``discard``. An element that never
+entered, such as one that several subscribers share, is not given to the hook: others may use it.
 
 A *scope* is the part of a stream that one custody covers: all parts above an ``on_discard``, or all
 parts above an inner subscriber, such as that of ``merge``.
@@ -69,10 +70,12 @@ class Custody:
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
-        """Record ``element`` as undelivered.
+        """Record ``element`` as undelivered, unless it is ``None``, which is not an element.
 
         After the end of the stream, call the hook of ``on_discard`` instead.
         """
+        if element is None:
+            return
         with self._lock:
             held = self._held
             if held is not None:
@@ -80,16 +83,15 @@ class Custody:
                 return
         self.call_hook(element)
 
-    def claim(self, *elements: Any) -> bool:
+    def claim(self, *elements: Any) -> list[Any] | None:
         """Remove ``elements`` from this record, because the caller uses them now.
 
-        Return false if the stream has ended. Then the hook of ``on_discard`` has got the elements
-        already.
+        Return those that were recorded. Return ``None`` if the stream has ended. Then the hook of
+        ``on_discard`` has got the recorded elements already.
         """
         with self._lock:
-            for element in elements:
-                self._remove(element)
-            return self._held is not None
+            held = [element for element in elements if self._remove(element)]
+            return None if self._held is None else held
 
     def _remove(self, element: Any) -> bool:
         held = self._held
@@ -120,12 +122,15 @@ class Custody:
     def pass_on(self, burst: list[Any]) -> list[Any]:
         """Move the elements of the list ``burst`` from this custody to the next custody downstream.
 
-        Return the moved elements. Elements that the hook of ``on_discard`` has already got are left
-        out.
+        Return the elements, without those that the hook of ``on_discard`` has already got.
         """
-        passed = [element for element in burst if self.claim(element)]
-        for element in passed:
-            self._below.enter(element)  # type: ignore[union-attr]
+        passed = []
+        for element in burst:
+            held = self.claim(element)
+            if held is not None:
+                passed.append(element)
+                for each in held:
+                    self._below.enter(each)  # type: ignore[union-attr]
         return passed
 
     def gather(self, group: Any) -> Any:
@@ -144,13 +149,13 @@ class Custody:
         """Record the items of ``iterable`` as elements, in place of ``iterable`` itself.
 
         Return false if ``iterable`` is not a collection (such as a list). Then ``iterable`` is
-        removed, no items are added, and the caller must call ``enter`` with each item.
+        removed, no items are added, and the caller must call ``enter`` with each item. The items of
+        an iterable that was not recorded are not recorded either.
         """
         with self._lock:
-            if not isinstance(iterable, _COLLECTIONS):
-                self.claim(iterable)
-                return False
             if self.claim(iterable):
+                if not isinstance(iterable, _COLLECTIONS):
+                    return False
                 for item in iterable:
                     self.enter(item)
         return True
@@ -170,7 +175,7 @@ class Custody:
     ) -> Function:
         """Return a function that removes its arguments from this record, and then calls ``fn``.
 
-        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the arguments.
+        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the removed arguments.
 
         Args:
             fn: The user's function.
@@ -185,14 +190,15 @@ class Custody:
             nonlocal seeded
             own = elements[-1:] if last or seeded else elements
             seeded = False
-            if not self.claim(*own):  # the stream is over: do not call fn
+            held = self.claim(*own)
+            if held is None:  # the stream is over: do not call fn
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
                 result = fn(*elements)
             finally:
                 if result is None:
-                    for element in own:
+                    for element in held:
                         self.call_hook(element)
             if makes and result is not None:
                 self.enter(result)
@@ -205,7 +211,7 @@ class Custody:
 
         ``fn`` only reads an element. This record does not hold the element during the call. After
         the call, the hook of ``on_discard`` gets the element, if the stage drops it. Otherwise the
-        element is recorded again.
+        element is recorded again. An element that this record did not hold stays unrecorded.
 
         Args:
             fn: The user's function.
@@ -215,7 +221,8 @@ class Custody:
 
         @wraps(fn, updated=())
         def wrapper(element: Any) -> Any:
-            if not self.claim(element):
+            held = self.claim(element)
+            if held is None:
                 return not drops
             # The value of ``keeps`` if ``fn`` raises: false if the stage can drop elements.
             keeps = drops is None
@@ -223,7 +230,8 @@ class Custody:
                 result = fn(element)
                 keeps = drops is None or bool(result) is not drops
             finally:
-                (self.enter if keeps else self.call_hook)(element)
+                if held:
+                    (self.enter if keeps else self.call_hook)(element)
             return result
 
         return wrapper
@@ -239,13 +247,14 @@ class Custody:
 
         @wraps(fn, updated=())
         async def wrapper(element: Any) -> Any:
-            if not self.claim(element):
+            held = self.claim(element)
+            if held is None:
                 return element
             result = None
             try:
                 result = await fn(element)
             finally:
-                if result is None:
+                if result is None and held:
                     self.call_hook(element)
             if result is not None:
                 self.enter(result)

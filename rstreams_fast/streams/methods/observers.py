@@ -181,8 +181,9 @@ class ObserverMethods(Generic[T_co]):
         The hook is not called for the following elements: elements that publishers of other
         libraries hold; elements that subscribers share, by ``multicast``, ``replay`` or a
         processor; elements that go into windows and groups, by ``window``, ``group_by`` or
-        ``skip=`` of ``batch``; and elements below ``on_discard``, such as elements that ``iterate``
-        has read ahead. ``on_discard`` adds some time for each element above it.
+        ``skip=`` of ``batch``; these windows and groups; and elements below ``on_discard``, such as
+        elements that ``iterate`` has read ahead. ``on_discard`` adds some time for each element
+        above it.
 
         Reactor: ``doOnDiscard``.
 

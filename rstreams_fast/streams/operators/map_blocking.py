@@ -116,10 +116,11 @@ class _Burst:
     # The delivering thread makes this object, and the pool's thread stores its results in it. If
     # the pool's thread made the object, Python without a GIL would not free the object while that
     # thread is idle.
-    __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
+    __slots__ = ("elements", "error", "future", "held", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
+        self.held = list[list[Any]]()  # with a custody: what it has recorded of each element
         self.future: Future[Any] | None = None
         # ``made``: results that the pool's thread has stored. ``results``: results that the
         # delivering thread has taken from ``made``, and not delivered yet.
@@ -198,7 +199,10 @@ class _Calls:
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
         if custody is not None:
-            burst.elements = [each for each in burst.elements if custody.claim(each)]
+            claimed = [(each, custody.claim(each)) for each in burst.elements]
+            burst.elements = [each for each, held in claimed if held is not None]
+            burst.held = [held for _each, held in claimed if held is not None]
+            del claimed
         self._bursts.add(burst)
         held = [burst]  # only the thread that takes ``burst`` from this list ends the burst
         try:
@@ -380,16 +384,14 @@ def _register_outcome(custody: Custody, burst: _Burst) -> None:
 
     Register each result, and register again each element for which no call was made. If the call
     for an element has failed or returned ``None``, pass the element to the hook of ``on_discard``.
+    Elements that ``custody`` did not hold before are left out.
     """
-    made = len(burst.made)
-    for element, result in zip(burst.elements, burst.made, strict=False):
-        if result is None:
+    held, burst.held = burst.held, []
+    made = burst.made + [None] * (burst.error is not None)
+    for elements, result in zip(held, made, strict=False):
+        custody.enter(result)  # ignores ``None``
+        for element in elements if result is None else ():
             custody.call_hook(element)
-        else:
-            custody.enter(result)
-    if burst.error is not None:
-        for element in burst.elements[made : made + 1]:
-            custody.call_hook(element)
-        made += 1
-    for element in burst.elements[made:]:
-        custody.enter(element)
+    for elements in held[len(made) :]:
+        for element in elements:
+            custody.enter(element)

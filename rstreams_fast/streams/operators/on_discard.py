@@ -44,8 +44,8 @@ class _DiscardSubscription(Relay):
 
     def on_next(self, element: Any, /) -> None:
         subscriber = self._subscriber
-        if subscriber is not None and self._own.claim(element):
-            if self._below is not None:
+        if subscriber is not None and (held := self._own.claim(element)) is not None:
+            if self._below is not None and held:
                 self._below.enter(element)
             self._or_close(subscriber.on_next, element)
 
