@@ -112,7 +112,7 @@ def test_the_backends_have_one_face(backend: str, name: str) -> None:
     specification = getattr(load("python"), name)
     ours = getattr(load(backend), name)
     instance_attributes = {
-        "CallWindow": {"failure", "max_pending", "max_running", "started"},
+        "CallWindow": {"failure", "max_pending", "max_running", "on_further_failure", "started"},
         "FusedRun": {"error", "pulled", "refund"},
     }.get(name, set())
     assert face(ours) | instance_attributes == face(specification) | instance_attributes

@@ -603,6 +603,34 @@ async def test_the_first_failure_is_kept_and_nothing_more_is_started(
     window.cancel()
 
 
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_further_failures_are_handed_on(core: Any, cancels: bool) -> None:
+    errors = [Problem(n) for n in range(4)]
+    errors[3] = errors[0]
+    further: list[BaseException] = []
+
+    async def fails(n: int) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await fail.wait()
+        raise errors[n]
+
+    fail = asyncio.Event()
+    harness = Harness(core, fails)
+    window = harness.window
+    assert window.on_further_failure is None
+    window.on_further_failure = further.append
+    await harness.submit(*range(4))
+    if cancels:
+        await harness.call(window.cancel)
+    else:
+        fail.set()
+    await harness.until(lambda: window.running == 0)
+    if cancels:
+        assert (window.failure, further) == (None, errors)
+    else:  # one error that two calls raise is one failure
+        assert (window.failure, further) == ((0, errors[0]), errors[1:3])
+
+
 async def test_a_stop_iteration_of_a_plain_function_is_a_failure(core: Any) -> None:
     def fn(item: Any) -> Any:
         raise StopIteration(item)

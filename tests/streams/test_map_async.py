@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, Living, start_thread, wait_for, wait_gone
+from tests.helpers import DEADLINE, Living, Problem, start_thread, wait_for, wait_gone
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 from tests.stepping import Step, steps
 from tests.streams.loops import turns
@@ -341,6 +341,39 @@ async def test_none_is_found_among_results_that_are_handed_over_at_once() -> Non
     with pytest.raises(rsf.StageReturnedNoneError, match="nothing"):
         await consume()
     assert seen == [0, 1]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "together", "after another"])
+async def test_every_error_of_a_call_is_raised_or_reported(
+    how: str, dropped: list[BaseException]
+) -> None:
+    errors = [Problem(n) for n in range(3)]
+    begun, fail = asyncio.Event(), asyncio.Event()
+
+    async def fails(n: int) -> None:
+        if n == 2:
+            begun.set()
+        if n == 0 or how == "together":
+            await fail.wait()
+            raise errors[n]
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise errors[n] from None  # as a clean-up does that fails
+
+    stream = rsf.range_(1 if how == "cancelled" else 0, 3).map_async(fails)
+    task = asyncio.create_task(stream.run_async())
+    await asyncio.wait_for(begun.wait(), DEADLINE)
+    fail.set()
+    if how == "cancelled":
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        with pytest.raises(Problem) as raised:
+            await task
+        assert raised.value is errors[0]
+    assert sorted(dropped, key=errors.index) == errors[1:]
 
 
 async def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, NoMoreThreads, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.helpers import DEADLINE, NoMoreThreads, Problem, wait_for, wait_until
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 #: Seconds of a call after which a burst of calls goes on no longer.
 LONG = 0.006
@@ -371,6 +371,27 @@ def test_no_call_begins_after_the_loop_of_the_stream_is_closed() -> None:
         closed.set()
     assert isinstance(below.error, RuntimeError)
     assert called == list(range(101))
+
+
+async def test_errors_of_calls_that_end_together_are_signalled_or_reported(
+    dropped: list[BaseException],
+) -> None:
+    errors = [Problem(n) for n in range(3)]
+    begun, go_on = list[int](), threading.Event()
+
+    def fails(n: int) -> None:
+        begun.append(n)
+        assert go_on.wait(DEADLINE)
+        raise errors[n]
+
+    pool = ThreadPoolExecutor(3)
+    below = subscribed(rsf.range_(3).map_blocking(fails, executor=pool, concurrency=3), 3)
+    await asyncio.to_thread(wait_until, lambda: len(begun) == 3, "the calls")
+    go_on.set()
+    pool.shutdown()  # the loop, which delivers, waits for all calls
+    await asyncio.to_thread(below.wait_terminal)
+    assert {below.error, *dropped} == set(errors)
+    assert len(dropped) == 2
 
 
 def test_a_call_that_fails_after_the_loop_is_closed_is_reported(

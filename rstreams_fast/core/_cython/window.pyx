@@ -482,6 +482,7 @@ cdef class CallWindow:
     cdef bint entered  # whether the spare's task is asyncio's current task, and its context entered
     cdef Py_ssize_t references  # to the spare's task, if only this window and asyncio refer to it
     cdef readonly object failure
+    cdef public object on_further_failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
     cdef readonly int64_t started
@@ -1082,6 +1083,10 @@ cdef class CallWindow:
     cdef int _fail(self, object item, object error) except -1:
         if self.failure is None and not self.cancelled:
             self.failure = (item, error)
+        elif self.on_further_failure is not None and (
+            self.failure is None or self.failure[1] is not error
+        ):
+            self.on_further_failure(error)
         return 0
 
     cdef int _notify_soon(self) except -1:

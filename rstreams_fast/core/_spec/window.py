@@ -130,6 +130,10 @@ class CallWindow:
         self._submitting = False
         self.failure: tuple[Any, BaseException] | None = None
         """The item whose call failed first, and its exception."""
+        self.on_further_failure: Callable[[BaseException], object] | None = None
+        """Called with the exception of each call that fails after another call, or after
+        ``cancel``. It must not raise an exception. Default: ``None``, which drops the exceptions.
+        """
         self.max_running = 0
         """The largest number of calls that have run at once so far."""
         self.max_pending = 0
@@ -450,6 +454,10 @@ class CallWindow:
     def _fail(self, call: _Call, error: BaseException) -> None:
         if self.failure is None and not self._cancelled:
             self.failure = (call.item, error)
+        elif self.on_further_failure is not None and (
+            self.failure is None or self.failure[1] is not error
+        ):
+            self.on_further_failure(error)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         call = self._tasks.pop(task)

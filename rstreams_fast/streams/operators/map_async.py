@@ -30,7 +30,7 @@ from rstreams_fast._checks import (
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
-from rstreams_fast.errors import StageReturnedNoneError, report_dropped
+from rstreams_fast.errors import StageReturnedNoneError, WorkDroppedError, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, Work, process_id
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
@@ -137,7 +137,7 @@ class MapAsync(Boundary):
         fn: Callable[..., Any] = (
             self.fn if custody is None else custody.wrap_coroutine_function(self.fn)
         )
-        return CallWindow(
+        window = CallWindow(
             fn,
             loop=asyncio.get_running_loop(),
             on_ready=on_ready,
@@ -147,6 +147,14 @@ class MapAsync(Boundary):
             ordered=self.ordered,
             key=self.key,
         )
+        window.on_further_failure = _report_further
+        return window
+
+
+def _report_further(error: BaseException) -> None:
+    """Report the error of a call that failed after another call, or after the stream's end."""
+    if isinstance(error, Exception) and not isinstance(error, WorkDroppedError):
+        report_late(error)
 
 
 def _note_element(error: BaseException, stage: str, element: Any) -> None:

@@ -273,7 +273,10 @@ class _Calls:
                 self._results.append(burst)
             burst.is_over = burst.error is None or not ordered
             if burst.error is not None:
-                self.failure = self.failure or (None, burst.error)
+                if self.failure is None:
+                    self.failure = None, burst.error
+                elif burst.error is not self.failure[1]:
+                    _report_error(burst.error)
                 continue
             if burst.seconds:
                 self._size = max(1, min(int(TARGET_SECONDS / burst.seconds * count), MAX_BURST))
@@ -344,9 +347,14 @@ def _report_errors(ended: deque[_Burst]) -> None:
     with contextlib.suppress(IndexError):  # another thread may be emptying ``ended``, too
         while True:
             error = ended.popleft().error
-            # A WorkDroppedError is not reported: it only says that a call was cancelled.
-            if error is not None and not isinstance(error, WorkDroppedError):
-                report_late(error)
+            if error is not None:
+                _report_error(error)
+
+
+def _report_error(error: BaseException) -> None:
+    # A WorkDroppedError is not reported: it only says that a call was cancelled.
+    if not isinstance(error, WorkDroppedError):
+        report_late(error)
 
 
 def _call(
