@@ -737,6 +737,17 @@ def window_cases(kit: Kit) -> Cases:
     yield "submit_from: elsewhere", raising(RuntimeError, resting.submit_from, ring, 1)
     yield "take_into: no ring", raising(TypeError, resting.take_into, kit.element, 1)
     yield "take_into: no int", raising(TypeError, resting.take_into, ring, kit.element)
+
+    def fails_twice() -> None:
+        further: list[BaseException] = []
+        window = new(fails_late)
+        window.on_further_failure = further.append
+        on_loop(lambda: window.submit_many(kit.elements[:2]))
+        while window.running:
+            on_loop(kit.waker)
+        assert len(further) == 1
+        window.cancel()
+
     yield "take_numbered", numbered
     yield "take_into", plain(resting.take_into, ring, 3)
     yield "submit_many: no list", wrong(TypeError, kit.element)
@@ -749,6 +760,7 @@ def window_cases(kit: Kit) -> Cases:
     yield "take: negative", raising(ValueError, resting.take, -1)
     yield "cancel", cancelled
     yield "failure", lambda: (failed.failure, resting.failure)
+    yield "on_further_failure", fails_twice
     for name in (
         *("max_running", "max_pending", "started", "concurrency", "capacity"),
         *("permits", "running", "pending", "ready"),
