@@ -209,9 +209,6 @@ class Trampoline(threading.local):
             del first_error  # the error's traceback keeps this frame: avoid a reference cycle
 
 
-_trampoline = Trampoline()
-
-
 def take_held(held: list[T]) -> T | None:
     """Remove and return the only item of ``held``. If it was removed before, return ``None``."""
     try:
@@ -225,12 +222,6 @@ def cancelled_by_executor() -> WorkDroppedError:
     return WorkDroppedError("the executor cancelled work that it had accepted")
 
 
-def _run_held(held: list[Work]) -> None:
-    work = take_held(held)
-    if work is not None:
-        _trampoline.run(work)
-
-
 def nonblocking_submit(executor: Executor) -> Callable[..., Future[Any]]:
     """Return the method of ``executor`` that submits without waiting.
 
@@ -241,15 +232,25 @@ def nonblocking_submit(executor: Executor) -> Callable[..., Future[Any]]:
     return submit
 
 
+# Each resource has a trampoline of its own. The reason: work of one stream can wait for another
+# stream on the same thread. In one queue the work of the second stream would wait for ever.
+
+
 class _ExecutorResource:
     def __init__(self, executor: Executor) -> None:
         self._submit = nonblocking_submit(executor)
+        self._trampoline = Trampoline()  # for an executor that runs work within submit()
+
+    def _run_held(self, held: list[Work]) -> None:
+        work = take_held(held)
+        if work is not None:
+            self._trampoline.run(work)
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         held = [work]
         del work
         try:
-            future = self._submit(_run_held, held)
+            future = self._submit(self._run_held, held)
         except Exception:
             # A pool that cannot start another thread raises in submit(), but has queued the work.
             # So one of its threads may already have taken the work out of ``held``. Then the work
@@ -269,8 +270,11 @@ class _ExecutorResource:
 
 
 class _CallerResource:
+    def __init__(self) -> None:
+        self._trampoline = Trampoline()
+
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        _trampoline.run(work)
+        self._trampoline.run(work)
 
     def close(self) -> None:
         """Do nothing: the calling thread does not belong to the resource."""

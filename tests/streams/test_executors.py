@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import AsyncSubscriber
 from rstreams_fast.queues import BoundedExecutor
-from tests.helpers import DEADLINE, wait_for, wait_until
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 
 Call = Callable[[int], int]
 #: Makes a stream of some of the numbers from 0, which calls ``fn`` on the pool with each.
@@ -201,3 +201,42 @@ def test_a_subscriber_ends_when_its_pool_is_shut_down_in_mid_run(cancel: bool) -
     go_on.set()
     with pytest.raises(RuntimeError, match=r"after shutdown|the executor cancelled work"):
         end.run.result(DEADLINE)
+
+
+class _InlineExecutor(Executor):
+    """Runs work within ``submit``."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def _seen_by_subscriber(executor: Any) -> list[int]:
+    seen: list[int] = []
+    end = AsyncSubscriber(seen.append, executor)
+    rsf.range_(2).subscribe(end)
+    end.run.result(DEADLINE)
+    return seen
+
+
+#: Lists the numbers 0 and 1 by means of a stream on an executor.
+LISTS: dict[str, Callable[[Any], list[int]]] = {
+    "publish_on": lambda executor: rsf.range_(2).publish_on(executor).to_list(),
+    "subscribe_on": lambda executor: rsf.range_(2).subscribe_on(executor).to_list(),
+    "subscribe_on, with a layer": lambda executor: (
+        rsf.range_(2).merge(rsf.empty()).subscribe_on(executor).to_list()
+    ),
+    "a loop": lambda executor: list(rsf.range_(2).publish_on(executor)),
+    "a subscriber": _seen_by_subscriber,
+}
+
+
+@pytest.mark.parametrize("inner", ["caller", _InlineExecutor()], ids=["caller", "inline"])
+@pytest.mark.parametrize("outer", ["caller", _InlineExecutor(), None], ids=["caller", "inline", ""])
+@pytest.mark.parametrize("name", LISTS)
+def test_work_on_the_calling_thread_may_wait_for_a_stream_there(
+    name: str, outer: Any, inner: Any
+) -> None:
+    lists = rsf.range_(2).publish_on(outer).map(lambda _: LISTS[name](inner))
+    assert start_thread(lists.to_list).result() == [[0, 1], [0, 1]]

@@ -178,6 +178,8 @@ class Drain:
             resource.execute(self._turn, self._refused)
         except Exception as refused:
             self._refused(refused)
+            if isinstance(refused, RecursionError):
+                raise
 
     def _turn(self) -> None:
         """Deliver on the executor for at most ``TURN_SECONDS``. Then schedule another turn."""
