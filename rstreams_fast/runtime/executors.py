@@ -259,11 +259,13 @@ class _ExecutorResource:
                 return
             raise
 
-        def report_cancelled(future: Future[Any]) -> None:
-            if future.cancelled():
-                when_dropped(cancelled_by_executor())
+        def report_dropped(future: Future[Any]) -> None:
+            # A pool whose initializer raised sets the exception of the future, and runs no work.
+            if held and take_held(held) is not None:
+                dropped = None if future.cancelled() else future.exception()
+                when_dropped(dropped or cancelled_by_executor())
 
-        future.add_done_callback(report_cancelled)
+        future.add_done_callback(report_dropped)
 
     def close(self) -> None:
         """Do nothing: the executor's owner shuts it down."""

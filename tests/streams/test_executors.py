@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.thread import BrokenThreadPool
 from functools import partial
 from typing import Any
 
@@ -240,3 +241,19 @@ def test_work_on_the_calling_thread_may_wait_for_a_stream_there(
 ) -> None:
     lists = rsf.range_(2).publish_on(outer).map(lambda _: LISTS[name](inner))
     assert start_thread(lists.to_list).result() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("name", [*ON_POOL, "a subscriber"])
+def test_a_stream_fails_with_the_error_of_a_pool_that_cannot_start(name: str) -> None:
+    def initialize() -> None:
+        raise OSError
+
+    with ThreadPoolExecutor(1, initializer=initialize) as pool:
+        if name == "a subscriber":
+            end = AsyncSubscriber(abs, pool, on_error=lambda _: None)
+            rsf.range_(3).subscribe(end)
+            run = end.run
+        else:
+            run = ON_POOL[name](pool, abs).for_each(abs)
+        with pytest.raises(BrokenThreadPool):
+            run.result(DEADLINE)
