@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, Problem, wait_gone
+from tests.helpers import Counted, Problem, run_python, wait_gone
 from tests.rules.probes import (
     BrokenTimer,
     Clock,
@@ -343,3 +343,13 @@ def test_a_retry_of_calls_says_the_same_of_a_stream() -> None:
             stream.retry(retry, **words)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a share of calls"):
         stream.retry(rsf.Retry(1, budget=0.1))
+
+
+@pytest.mark.parametrize("source", ["rsf.interval(0.001)", "rsf.range_(10).delay_elements(60)"])
+def test_a_retried_clock_does_not_keep_the_interpreter_from_exiting(source: str) -> None:
+    code = (
+        "import rstreams_fast as rsf\n"
+        f"stream = {source}.retry()\n"
+        "run = stream.for_each(lambda n: None, lambda error: print(type(error).__name__))"
+    )
+    assert run_python("-c", code).stdout.strip() == "WorkDroppedError"

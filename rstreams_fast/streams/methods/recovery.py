@@ -124,8 +124,8 @@ class RecoveryMethods(Generic[T_co]):
         ``spark.Retry(3)`` counts calls in the same way. Delivered elements are not taken back: a
         source that starts anew sends them again. Elements that were requested and have not come are
         requested again. The error after the last retry is passed on, and so is an error that is not
-        an ``Exception``. If the source can be read only once, the stream ends with the first error,
-        which gets a note.
+        an ``Exception``, or a ``WorkDroppedError`` while the interpreter exits. If the source can
+        be read only once, the stream ends with the first error, which gets a note.
 
         With a ``delay`` a thread that streams share subscribes, and requests the elements that
         are still missing. An exception of ``when`` or ``delay`` ends the stream, with the first

@@ -13,7 +13,8 @@ from rstreams_fast._checks import (
     describe_callable,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher
-from rstreams_fast.errors import AlreadySubscribedError
+from rstreams_fast.errors import AlreadySubscribedError, WorkDroppedError
+from rstreams_fast.runtime.at_exit import is_exiting
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.arbiter import ArbiterBoundary, SubscriptionArbiter
 from rstreams_fast.streams.engine.deadline import Deadline
@@ -111,6 +112,8 @@ class _Attempts:
         options = self._options
         if self._retries >= options.times or not isinstance(error, Exception):
             return False
+        if isinstance(error, WorkDroppedError) and is_exiting():
+            return False  # each attempt would fail at once, and the interpreter could not exit
         return options.when is None or bool(options.when(error))
 
     def _forget_error(self) -> None:
