@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +15,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import case, wait_gone
+from tests.helpers import case, start_thread, wait_for, wait_gone
 from tests.operators import ENDS, Use, apart, uses
 from tests.operators.entry import same
-from tests.rules.probes import Recorder
+from tests.rules.probes import ManualPublisher, Recorder
 from tests.streams.liars import (
     COMBINED,
     LIARS,
@@ -137,3 +138,43 @@ def test_elements_before_on_subscribe_are_an_error_and_nobody_waits_for_ever(nam
     recorder.check()
     assert recorder.elements == []
     assert "§1.9: the publisher called on_next before on_subscribe" in str(recorder.terminal)
+
+
+@pytest.mark.parametrize(
+    ("requested", "below"),
+    [
+        (1, lambda stream: stream),
+        (4, lambda stream: stream.filter(lambda _: True)),
+        (4, lambda stream: stream.batch(2).unbatch()),
+    ],
+)
+def test_elements_beyond_the_demand_end_the_stream_while_one_is_delivered(
+    requested: int, below: Callable[[Any], Any]
+) -> None:
+    """The publisher sends them on other threads than the one that is in ``on_next``."""
+    delivering, go_on = threading.Event(), threading.Event()
+
+    def wait(_recorder: Recorder, _element: Any) -> None:
+        delivering.set()
+        wait_for(go_on)
+
+    recorder = Recorder(request=requested, on_next=wait)
+    publisher = ManualPublisher()
+    below(guarded(publisher)).subscribe(recorder)
+    sent = itertools.count()
+
+    def send() -> None:
+        while not delivering.is_set():
+            publisher.subscriber.on_next(next(sent))
+
+    sender = start_thread(send)
+    wait_for(delivering)
+    while publisher.cancels == 0 and next(sent) < 100:
+        publisher.subscriber.on_next(0)
+    assert publisher.cancels == 1
+    assert next(sent) <= requested + 2  # no more than were requested are held
+    go_on.set()
+    sender.result()
+    recorder.wait_terminal()
+    recorder.check()
+    assert isinstance(recorder.error, rsf.DemandExceededError)

@@ -7,7 +7,7 @@ signal has no effect. The operator's own subscriber sees a publisher that keeps 
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import FusedRun, RunStatus
@@ -20,9 +20,11 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.upstream import Upstream
 
-__all__ = ["OperatorSubscriber"]
+__all__ = ["TOO_MANY", "OperatorSubscriber"]
 
 A = TypeVar("A")
+
+TOO_MANY: Final = "§1.1: more elements came than had been asked for"
 
 
 class OperatorSubscriber(Drain):
@@ -143,7 +145,7 @@ class OperatorSubscriber(Drain):
         except OverlappingCallsError as overlap:
             self._fail(overlap)  # upstream's signals overlapped, which breaks §1.3
             return False
-        self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
+        self._fail(DemandExceededError(TOO_MANY))
         return False
 
     def _too_early(self) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Subscriber, Subscription
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus, Wip
-from rstreams_fast.errors import check_request
-from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.errors import DemandExceededError, check_request
+from rstreams_fast.streams.engine.operator_subscriber import TOO_MANY, OperatorSubscriber
 from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.stages import Stages
 
@@ -199,13 +199,15 @@ class PushSubscription(OperatorSubscriber):
             return
         wip = self._wip
         if not wip.enter():
-            if self._upstream.attached:
-                # The drain is running: on another thread, or on this thread, where a request in
-                # on_next has led to this call. The drain takes the element from _backlog.
+            # The drain is running: on another thread, or on this thread, where a request in
+            # on_next has led to this call. The drain takes the element from _backlog.
+            if not self._upstream.attached:
+                self._too_early()
+            elif self._most_coming() > len(self._backlog):
                 self._backlog.append(element)
                 self._enter()
             else:
-                self._too_early()
+                self._fail(DemandExceededError(TOO_MANY))
             return
         run = self._run
         if run is None or self._backlog or not self._direct:
@@ -229,6 +231,17 @@ class PushSubscription(OperatorSubscriber):
                     return
         del element
         self._drain()  # do the work that other threads have left to this thread
+
+    def _most_coming(self) -> int:
+        """Return the most requested elements that upstream may send, or that wait in ``_backlog``.
+
+        Without a limit after the end of the stream: the drain then clears ``_backlog``.
+        """
+        demand, outstanding = self._demand.value, self._outstanding
+        if demand < 0:
+            return UNBOUNDED
+        # Without stages that drop elements, each result takes at least ``_ratio`` elements.
+        return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:
         """Signal the error after the earlier elements. The signal needs no demand (§2.10)."""
