@@ -1,15 +1,17 @@
-"""Limits for how long streams occupy an event loop without a break.
+"""Limits for how long streams occupy an event loop or a thread of an executor without a break.
 
 A *turn* is a millisecond in which the drains (loops that deliver elements) of one consumer may work
-on the consumer's event loop. The consumer is a task that awaits elements, or a stage with a queue
-of its own. A drain that is not done when the turn ends pauses until the next turn, so that other
-tasks of the loop run. No thread holds a paused drain, so any thread may cancel the stream.
+on the consumer's event loop or thread. The consumer is a task that awaits elements, or a stage with
+a queue of its own. A drain that is not done when the turn ends pauses until the next turn, so that
+other tasks of the loop, or other work of the executor, run. No thread holds a paused drain, so any
+thread may cancel the stream.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -32,33 +34,44 @@ class Turns:
     """Keeps the paused drains of one consumer until the consumer's next turn.
 
     A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
-    loop. ``pause`` calls the argument ``wake``, which must make the consumer begin another turn.
+    loop or a thread. ``pause`` calls the argument ``wake``, which must make the consumer begin
+    another turn. ``on_threads`` says whether turns without an event loop have a time limit, too:
+    ``leave`` must end them.
     """
 
-    __slots__ = ("_loop", "_paused", "_until", "wake")
+    __slots__ = ("_loop", "_on_threads", "_paused", "_thread", "_until", "wake")
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(self, wake: Callable[[], object], *, on_threads: bool = False) -> None:
         self.wake: Callable[[], object] | None = wake
+        self._on_threads = on_threads
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0  # the id of the thread whose turn has a time limit; 0: none
         self._until = 0.0
         self._paused: deque[_Paused] = deque()
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Begin a turn (a millisecond of work) on ``loop``.
 
-        If ``loop`` is ``None``, this thread runs no loop, and the turn has no time limit.
+        If ``loop`` is ``None``, this thread runs no loop. Then the turn has no time limit, unless
+        ``on_threads`` was given.
         """
         self._loop = loop
-        if loop is not None:
-            self._until = perf_counter() + TURN_SECONDS
+        self._thread = get_ident() if loop is None and self._on_threads else 0
+        self._until = perf_counter() + TURN_SECONDS
+
+    def leave(self) -> None:
+        """End the turn of this thread, which may go on with work that does not belong to it."""
+        self._thread = 0
 
     def is_over(self) -> bool:
         """Return whether the turn's millisecond is over.
 
-        On a thread that does not run the turn's loop, the result is always ``False``.
+        On another thread than that of the turn or of its loop, the result is always ``False``.
         """
+        if perf_counter() < self._until:
+            return False
         loop = self._loop
-        return loop is not None and perf_counter() >= self._until and running_loop() is loop
+        return get_ident() == self._thread if loop is None else running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
         """Store a paused drain (a loop that delivers elements). ``resume_paused`` resumes it."""
@@ -87,4 +100,5 @@ class Turns:
     def end(self) -> None:
         """Forget all paused drains (loops that deliver elements): none will be resumed."""
         self.wake = self._loop = None
+        self._thread = 0
         self._paused.clear()

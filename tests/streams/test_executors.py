@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import AsyncSubscriber
 from rstreams_fast.queues import BoundedExecutor
-from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
+from tests.helpers import DEADLINE, run_python, start_thread, wait_for, wait_until
 
 Call = Callable[[int], int]
 #: Makes a stream of some of the numbers from 0, which calls ``fn`` on the pool with each.
@@ -257,3 +258,43 @@ def test_a_stream_fails_with_the_error_of_a_pool_that_cannot_start(name: str) ->
             run = ON_POOL[name](pool, abs).for_each(abs)
         with pytest.raises(BrokenThreadPool):
             run.result(DEADLINE)
+
+
+def _never(_: object) -> bool:
+    return False
+
+
+#: Streams whose sources work without end, while no element comes out.
+QUIET: dict[str, Callable[[rsf.Stream[int], Any], rsf.Stream[Any]]] = {
+    "publish_on": lambda source, executor: source.publish_on(executor),
+    "publish_on, merged": lambda source, executor: source.merge(source).publish_on(executor),
+    "map_blocking": lambda source, _: source.map_blocking(abs),
+    "subscribe_on": lambda source, executor: source.subscribe_on(executor),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in QUIET if name != "map_blocking"])
+def test_a_stream_that_delivers_nothing_leaves_its_pool_to_others(name: str) -> None:
+    numbers = itertools.count()
+    with ThreadPoolExecutor(1) as pool:
+        source = rsf.generate(0, lambda n: (n, n)).filter(_never)
+        quiet = QUIET[name](source, pool).for_each(abs)
+        try:
+            other = rsf.range_(3).publish_on(pool).for_each(lambda _: next(numbers))
+            other.result(DEADLINE)
+        finally:
+            quiet.cancel()
+    assert next(numbers) == 3
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_a_stream_that_delivers_nothing_does_not_keep_the_interpreter_from_exiting(
+    name: str,
+) -> None:
+    code = (
+        "from tests.streams.test_executors import *\n"
+        "from tests.streams.test_executors import _never\n"
+        "source = rsf.range_(10**15).filter(_never)\n"
+        f"run = QUIET[{name!r}](source, None).for_each(abs, lambda e: print(type(e).__name__))"
+    )
+    assert run_python("-c", code).stdout.strip() == "WorkDroppedError"

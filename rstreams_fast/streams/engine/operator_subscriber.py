@@ -151,20 +151,27 @@ class OperatorSubscriber(Drain):
     def _too_early(self) -> None:
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
-    def _begin_turns(self) -> None:
+    def _begin_turns(self, *, on_threads: bool = True) -> None:
         """Limit synchronous publishers above to one turn (a millisecond) of work at a time.
 
         These publishers work within ``request``. So this subscription must make its requests on its
-        resource (an event loop or executor).
+        resource (an event loop or executor). ``on_threads``: whether the limit also holds on a
+        thread without an event loop. False if the resource is the calling thread.
         """
         if self._resource is not None:
-            self.turns = Turns(self._enter)
-            self.turns.begin(running_loop())
+            self.turns = Turns(self._enter, on_threads=on_threads)
+            loop = running_loop()
+            if loop is not None:  # the subscribing thread may be this loop's
+                self.turns.begin(loop)
 
     def _work_for_a_turn(self) -> bool:
-        if self.turns is not None:
-            self.turns.begin(running_loop())
-        return super()._work_for_a_turn()
+        turns = self.turns
+        if turns is None:
+            return super()._work_for_a_turn()
+        turns.begin(running_loop())
+        more = super()._work_for_a_turn()
+        turns.leave()
+        return more
 
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
         """Deliver elements from ``held``, which ``run`` iterates.

@@ -164,7 +164,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self, subscriber: Subscriber[Any], options: BoundaryOptions, program: Stages, need: Need
     ) -> None:
         super().__init__(subscriber, resource(options.executor))
-        self._begin_turns()
+        self._begin_turns(on_threads=options.executor != CALLER)
         self._delay_error = options.delay_error
         self._total = need.total  # the most elements that downstream can use
         self._started = False
