@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import Clock
+from tests.helpers import wait_until
+from tests.rules.probes import Clock, HandTimer, Recorder
 
 Make = Callable[[rsf.Stream[Any], Clock], rsf.Stream[Any]]
 
@@ -83,3 +84,49 @@ def test_a_retry_waits_for_the_clock_and_for_nothing_else() -> None:
     timer.advance(10)
     assert seen == [7]
     run.result(0)
+
+
+class _BadClock(HandTimer):
+    """A timer whose clock raises at the reading number ``at``, counted from 1, and later."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._left = at
+
+    def now(self) -> float:
+        self._left -= 1
+        if self._left <= 0:
+            raise OSError("no clock today")
+        return super().now()
+
+
+#: How many readings each operator makes of its clock, at least, for one element.
+READINGS: dict[str, tuple[int, Callable[[rsf.Stream[int], Any], rsf.Stream[Any]]]] = {
+    "debounce": (4, lambda s, timer: s.debounce(1, timer=timer)),
+    "throttle_first": (2, lambda s, timer: s.throttle_first(1, timer=timer)),
+    "sample": (4, lambda s, timer: s.sample(1, timer=timer)),
+    "batch": (4, lambda s, timer: s.batch(2, seconds=1, timer=timer)),
+    "timeout": (4, lambda s, timer: s.timeout(1, timer=timer)),
+    "delay_elements": (3, lambda s, timer: s.delay_elements(1, timer=timer)),
+    "retry": (2, lambda s, timer: s.map(lambda n: 1 // n).retry(1, delay=1, timer=timer)),
+    "interval": (4, lambda _, timer: rsf.interval(1, timer=timer)),
+}
+CASES = [(name, at) for name, (most, _) in READINGS.items() for at in range(1, most + 1)]
+
+
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize(("name", "at"), CASES)
+def test_a_clock_that_raises_ends_the_stream(name: str, at: int, slow: bool) -> None:
+    """``slow``: on the thread of the timer; otherwise on shared threads."""
+    timer = _BadClock(at)
+    timer.runs_slow_work = slow
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    READINGS[name][1](rsf.range_(1).concat(rsf.never()), timer).subscribe(recorder)
+
+    def has_ended() -> bool:
+        timer.advance(1)  # again: a thread may set the next alarm only now
+        return recorder.terminal is not None
+
+    wait_until(has_ended, "the end")
+    recorder.check()
+    assert isinstance(recorder.error, OSError)

@@ -28,8 +28,8 @@ class Deadline:
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
     must be quick. Any thread calls ``due``, one call at a time. Call ``update()`` when the due time
     has become earlier, or is no longer ``None``. ``work`` is sometimes called although nothing is
-    due. ``when_dropped`` is called with the error if the timer stops, or if no thread can be
-    started. ``close`` drops all three functions.
+    due. ``when_dropped`` is called with the error if the timer stops, if its clock or ``work``
+    raises, or if no thread can be started. ``close`` drops all three functions.
     """
 
     __slots__ = (
@@ -94,17 +94,17 @@ class Deadline:
         due = self._due
         if self._working or self._alarm is not None or due is None:
             return
-        moment = due()
-        if moment is None:
-            return
         try:
+            moment = due()
+            if moment is None:
+                return
             left = moment - self.now()
             if left > 0:
-                self._alarm = self._timer.call_later(left, self._ring, self._refused)
+                self._alarm = self._timer.call_later(left, self._ring, self.refuse)
             else:
                 self._hand_over()
         except Exception as refused:
-            self._refused(refused)
+            self.refuse(refused)
 
     def _hand_over(self) -> None:
         if process_id() != self._pid:
@@ -113,7 +113,7 @@ class Deadline:
         if runs_slow_work(self._timer):
             self._do()
         else:
-            shared_threads().execute(self._do, self._refused)
+            shared_threads().execute(self._do, self.refuse)
 
     def _ring(self) -> None:
         self._has_fired = True
@@ -124,12 +124,15 @@ class Deadline:
         try:
             if work is not None and context is not None:
                 context.run(work)
+        except Exception as raised:
+            self.refuse(raised)
         finally:
             del work, context
             self._working = False
             self.update()
 
-    def _refused(self, error: BaseException) -> None:
+    def refuse(self, error: BaseException) -> None:
+        """Call ``when_dropped`` with ``error``. After ``close`` do nothing."""
         when_dropped = self._when_dropped
         if when_dropped is not None:
             when_dropped(error)

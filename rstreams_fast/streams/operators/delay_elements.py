@@ -80,7 +80,11 @@ class _DelaySubscription(FanIn):
         # busy with a request to upstream. Then the next element would be delivered too late.
         self._close_deadline()
         timer = self._timer
-        self._due_at = due_at = [timer.now() + self._seconds]
+        try:
+            self._due_at = due_at = [timer.now() + self._seconds]
+        except Exception as raised:
+            self._fail(raised)
+            return
         self._deadline = Deadline(
             timer, lambda: next(iter(due_at), None), lambda: self._time_is_up(due_at), self._fail
         )

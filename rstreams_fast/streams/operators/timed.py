@@ -148,14 +148,24 @@ class _TimedSubscriber(Link):
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
-        self._rule = _RULES[options.operator](options.seconds, self._now())
+        now = 0.0
+        try:
+            now = self._now()
+        except Exception as raised:
+            target._fail(raised)
+        self._rule = _RULES[options.operator](options.seconds, now)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._target.on_subscribe(subscription)
 
     def on_next(self, element: Any, /) -> None:
         target, rule = self._target, self._rule
-        now = self._now()
+        try:
+            now = self._now()
+        except Exception as raised:
+            target._check_element(element)
+            target._fail(raised)
+            return
         # With ``throttle_first``, drop most elements here, without the lock: taking the lock costs
         # more time than the rest of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:

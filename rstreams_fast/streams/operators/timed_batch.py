@@ -158,10 +158,10 @@ class _BatchSubscription(OperatorSubscriber):
             return
         try:
             weight = 0 if self._weigher is None else weigh(self._weigher, element)
+            now = 0.0 if self._deadline is None else self._deadline.now()
         except Exception as raised:
             self._fail(raised)
             return
-        now = 0.0 if self._deadline is None else self._deadline.now()
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
@@ -271,8 +271,12 @@ class _BatchSubscription(OperatorSubscriber):
         if deadline is None or due_at is None or not self._check_time:
             return False
         self._check_time = False
-        if due_at <= deadline.now():
-            return True
+        try:
+            if due_at <= deadline.now():
+                return True
+        except Exception as raised:
+            self._fail(raised)
+            return False
         deadline.update()
         return False
 

@@ -57,20 +57,29 @@ class _Clock:
         if demand == 0:
             # Set ``_since`` before the demand rises. Otherwise ``_due`` might add ``_seconds`` to
             # the time of an earlier element, and the new request would time out too early.
-            self._since = self._deadline.now()
+            self._start()
 
     def demand_rose(self) -> None:
-        self._since = self._deadline.now()
+        self._start()
         self._deadline.update()
 
+    def _start(self) -> None:
+        try:
+            self._since = self._deadline.now()
+        except Exception as raised:
+            self._deadline.refuse(raised)
+
     def wrap_on_next(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        now = self._deadline.now
+        now, refuse = self._deadline.now, self._deadline.refuse
 
         def deliver(element: Any) -> None:
             self._came += 1
             self._delivering = True
             on_next(element)
-            self._since = now()
+            try:
+                self._since = now()
+            except Exception as raised:
+                refuse(raised)
             self._delivering = False
 
         return deliver

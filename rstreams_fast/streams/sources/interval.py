@@ -143,8 +143,8 @@ class _TickSubscription:
         target = self._target
         if target is None:
             return
-        seconds = self._first + n * self._period - self._timer.now()
         try:
+            seconds = self._first + n * self._period - self._timer.now()
             alarm = self._timer.call_later(max(0.0, seconds), self._tick, target.finish)
         except Exception as refused:
             target.finish(refused)
@@ -160,7 +160,11 @@ class _TickSubscription:
         target = self._target
         if target is None:
             return
-        late = self._timer.now() - self._first
+        try:
+            late = self._timer.now() - self._first
+        except Exception as raised:
+            target.finish(raised)
+            return
         n = max(self._next, int(late // self._period))
         self._next = n + 1
         target.offer(n)
