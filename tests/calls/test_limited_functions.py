@@ -71,6 +71,17 @@ def test_a_call_within_a_call_of_its_limit_is_refused(run: Any, place: str) -> N
         assert run(first, second) == [x + 2 for x in range(8)]
 
 
+@pytest.mark.parametrize("run", [in_asyncio, on_threads, in_a_stage])
+@pytest.mark.parametrize("inner_is_bounded", [False, True])
+def test_concurrency_of_either_limit_of_a_name_refuses(run: Any, inner_is_bounded: bool) -> None:
+    name = uuid.uuid4().hex
+    rate = rsf.Limit(name, rate=1000.0, scope="process")
+    bound = rsf.Limit(name, concurrency=1, scope="process")  # the newest, which applies to both
+    first, second = (bound, rate) if inner_is_bounded else (rate, bound)
+    with pytest.raises(RuntimeError, match="holds a permit of the limit"):
+        run(rsf.Policy(limit=first)(inner), rsf.Policy(limit=second))
+
+
 def test_a_rate_has_no_permits_to_hold() -> None:
     limit = rsf.Limit("nested rate", rate=1000.0, scope="process")
     assert in_asyncio(rsf.Policy(limit=limit)(inner), rsf.Policy(limit=limit)) == list(range(2, 10))

@@ -1,7 +1,8 @@
 """Refuses a call under a limit if the calling function already holds a permit of this limit.
 
 If all calls with permits waited for a second permit, they would wait for ever. Only limits with
-``concurrency`` have permits that a call holds.
+``concurrency`` have permits that a call holds. Of two limits of one name, the ``concurrency`` of
+either may apply to both.
 """
 
 from __future__ import annotations
@@ -44,17 +45,18 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
     """Note that a call of the function ``label`` holds a permit in the present context.
 
     Returns:
-        The holder: call ``end`` when the call ends. ``None``: the limit bounds no calls at once.
+        The holder: call ``end`` when the call ends. ``None``: there is no limit.
 
     Raises:
         StageError: The calling function holds a permit of the same limit.
     """
-    if limit is None or limit.concurrency is None:
+    if limit is None:
         return None
     outer = each = _holder.get()
     while each is not None:
         same = each.limit.name == limit.name and each.limit.scope == limit.scope
-        if same and not each.is_over:
+        bounded = limit.concurrency is not None or each.limit.concurrency is not None
+        if same and bounded and not each.is_over:
             raise StageError(
                 f"a call of {each.label} holds a permit of the limit {limit.name!r}, and calls "
                 f"{label}, which waits for another: if all holders waited so, they would wait for "
