@@ -140,3 +140,38 @@ def test_a_call_that_is_closed_while_it_waits_takes_no_permit(scope: Any) -> Non
         await asyncio.wait_for(wait(), DEADLINE)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("words", [{}, {"burst": 2}, {"concurrency": 200}], ids=str)
+@pytest.mark.parametrize("scope", ["process", "executor"])
+def test_cancelled_calls_use_up_no_rate(scope: Any, words: dict[str, Any]) -> None:
+    """The cancelled calls alone would take two minutes, and their first ones 40 seconds."""
+    policy = rsf.Policy(limit=rsf.Limit(uuid.uuid4().hex, scope=scope, rate=1, **words))
+
+    async def run() -> None:
+        await policy(inner)(1)
+        functions = [policy(inner) for _ in range(40)]
+        tasks = [asyncio.create_task(call(1)) for call in functions for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        call = policy(inner)
+        await asyncio.wait_for(asyncio.gather(call(1), call(2)), DEADLINE)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+def test_loops_that_end_use_up_no_rate(scope: Any) -> None:
+    call = rsf.Policy(limit=rsf.Limit(uuid.uuid4().hex, rate=1.0, scope=scope))(inner)
+
+    async def waiting() -> None:
+        task = asyncio.create_task(call(1))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    assert asyncio.run(call(1)) == 2
+    for _ in range(40):
+        asyncio.run(waiting())
+    assert asyncio.run(asyncio.wait_for(call(1), DEADLINE)) == 2

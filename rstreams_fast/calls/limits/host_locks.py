@@ -84,7 +84,8 @@ class HostLocks:
         """The numbers that apply, if the limit has users."""
         self._written_numbers = b""
         self.pace = Pace(self.numbers)
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer may end a call on the thread that holds the lock.
+        self._lock = threading.RLock()
         self._held: set[int] = set()
         self._locked_elsewhere: set[int] = set()
         """The permits of ``_held`` that another process has locked in the file at the path."""
@@ -166,7 +167,7 @@ class HostLocks:
             os.close(self._previous_file)
             self._previous_file = None
         # Make a new lock: at the fork another thread of the parent may have held the old one.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         try:
             own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -288,6 +289,11 @@ class HostLocks:
             if start <= latest:
                 self._write(not_before, clocks)
         return start
+
+    def withdraw(self, start: float, weights: tuple[float, ...]) -> None:
+        """Give back what a call that is not made has reserved: its ``start`` and its units."""
+        with self._state() as (not_before, clocks):
+            self._write(not_before, self.pace.withdraw(clocks, start, weights))
 
     def held_until(self) -> float:
         return self._read()[0]

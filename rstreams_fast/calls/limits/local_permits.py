@@ -58,8 +58,9 @@ class LocalPermits:
         self._requests: deque[Weights] = deque()
         self._next_poll: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
-        self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights]] = {}
-        self._last_due = 0.0
+        # The permits that are granted at a reserved start time, which is the last item; or without
+        # a time (0.0): then the call reserves one later.
+        self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights, float]] = {}
         self._timer_numbers = itertools.count()
         self._taken: set[int] = set()
         self._refresh_timer: asyncio.TimerHandle | None = None
@@ -153,19 +154,39 @@ class LocalPermits:
 
     def _grant_later(self, permit: int | None, weights: Weights, at: float, due: float) -> None:
         number = next(self._timer_numbers)
-        timer = self._loop.call_later(at - monotonic(), self._grant_due, number, due)
-        self._due[number] = timer, permit, weights
-        self._last_due = at
+        timer = self._loop.call_later(at - monotonic(), self._grant_due, number)
+        self._due[number] = timer, permit, weights, due
 
     def _has_enough_due(self) -> bool:
         """Whether enough start times are reserved. A stage that fails wastes its reserved times."""
-        return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
+        latest = next(reversed(self._due.values()), None)
+        return latest is not None and latest[-1] > monotonic() + RESERVE_SECONDS
 
-    def _grant_due(self, number: int, due: float) -> None:
+    def withdraw(self) -> bool:
+        if self._requests:
+            self._requests.pop()
+        elif self._due:
+            self._drop_latest_due()
+        else:
+            return False
+        return True
+
+    def _drop_latest_due(self) -> None:
+        """Cancel the grant with the latest start time; give back what it has reserved."""
+        _, (timer, permit, weights, due) = self._due.popitem()
+        timer.cancel()
+        if due:
+            try:
+                self._shared.withdraw(due, weights)
+            except OSError as raised:
+                self._fail(raised)
+        self.give_back(permit)
+
+    def _grant_due(self, number: int) -> None:
         """Grant a permit at its start time. If it is too late, or calls must wait, reserve another
         time.
         """
-        _, permit, weights = self._due.pop(number)
+        _, permit, weights, due = self._due.pop(number)
         try:
             # A timer may fire a millisecond early, which does no harm: only late calls wait again.
             late = not due or monotonic() > due + self._shared.pace.late
@@ -231,11 +252,8 @@ class LocalPermits:
         self._requests.clear()
         if self._next_poll is not None:
             self._next_poll.cancel()
-        for timer, _, weights in self._due.values():
-            timer.cancel()
-            if any(weights):
-                self.spend(tuple(-weight for weight in weights))
-        self._due.clear()
+        while self._due:
+            self._drop_latest_due()
         if self._refresh_timer is not None:
             self._refresh_timer.cancel()
         while len(self._taken) > running_threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -96,6 +97,8 @@ class Pace:
         self._units = [(of.seconds / of.amount, of.seconds * AT_ONCE) for of in numbers.quotas]
         self.late = math.inf if rate is None else max(LATE_SECONDS, self._interval / 10)
         """A call that is late by more than this needs a new start time."""
+        self._free: list[float] = []
+        """Reserved start times of calls that were not made, in order."""
         self.new = (0.0,) * (1 + len(self._units))
         """The clocks of a limit that was never used."""
 
@@ -117,6 +120,10 @@ class Pace:
         reserved = clocks[0]
         start = max(now, not_before)
         if self._interval:
+            if self._free:
+                del self._free[: bisect.bisect_left(self._free, now)]
+                if (at := bisect.bisect_left(self._free, start)) < len(self._free):
+                    return self._free.pop(at), clocks
             start = max(start, reserved - self._ahead)
             if not self._units:
                 return start, (max(reserved, start) + self._interval, *clocks[1:])
@@ -127,6 +134,24 @@ class Pace:
         if self._interval:
             reserved = max(reserved, start) + self._interval
         return start, (reserved, *after, *clocks[1 + len(after) :])
+
+    def withdraw(
+        self, clocks: tuple[float, ...], start: float, weights: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        """Return the clocks without a call that is not made, and had reserved ``start``.
+
+        If another call has a later start, the next call of this process gets ``start``.
+        """
+        if self._units:
+            return self.spend(0.0, clocks, tuple(-weight for weight in weights))
+        reserved, free = clocks[0], self._free
+        bisect.insort(free, start)
+        # The clock of the rate can go back by one call if the latest start of all is free.
+        each, ahead = self._interval, self._ahead
+        while free and abs(reserved - each - ahead - free[-1]) < each / 2:
+            reserved -= each
+            free.pop()
+        return reserved, *clocks[1:]
 
     def spend(
         self, now: float, clocks: tuple[float, ...], change: tuple[float, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import zip_longest
@@ -45,6 +45,9 @@ class _PermitSource(Protocol):
         The source calls ``PermitGate.grant``.
         """
 
+    def withdraw(self) -> bool:
+        """Drop one request, since its call waits no more; return whether there was one to drop."""
+
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
 
@@ -75,7 +78,8 @@ class PermitGate:
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
-        self._waiting: deque[tuple[asyncio.Future[tuple[Any, float]], Weights]] = deque()
+        # The units of each waiting call. The oldest call is the first.
+        self._waiting: OrderedDict[asyncio.Future[tuple[Any, float]], Weights] = OrderedDict()
         self._idle: list[tuple[Any, float]] = []
         # The permits of the running calls of ``admit``; None for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
@@ -184,8 +188,7 @@ class PermitGate:
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
-        waiting = future, weights
-        self._waiting.append(waiting)
+        self._waiting[future] = weights
         self._at_rest = False
         self._ask_if_needed()
         try:
@@ -198,9 +201,13 @@ class PermitGate:
                 with self.waits:
                     permit = await future
         except BaseException:
-            if not future.done():  # the coroutine was closed while it waited
-                self._waiting.remove(waiting)
-            elif not future.cancelled() and future.exception() is None:
+            # The future is not done if the coroutine was closed while it waited.
+            if not future.done() or future.cancelled():
+                self._waiting.pop(future, None)
+                # A request of this call would use up a start time of the limit's rate.
+                if self._requested > len(self._waiting) and self._source.withdraw():
+                    self._requested -= 1
+            elif future.exception() is None:
                 self._in_transit -= 1
                 self._running += 1
                 self.spend(weights, -1)
@@ -322,7 +329,7 @@ class PermitGate:
         self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
-            if not (future := self._waiting.popleft()[0]).done():
+            if not (future := self._waiting.popitem(last=False)[0]).done():
                 future.set_exception(failure)
 
     def close(self) -> None:
@@ -371,7 +378,7 @@ class PermitGate:
 
     def _grant_to_waiting(self, permit: tuple[Any, float], weights: Weights = ()) -> bool:
         while self._waiting:
-            future, requested = self._waiting.popleft()
+            future, requested = self._waiting.popitem(last=False)
             if not future.done():  # a future that is done belongs to a cancelled call
                 if requested != weights:
                     # Another call, with other units, requested this permit: charge the difference.
@@ -387,4 +394,4 @@ class PermitGate:
         if self._requested < len(self._waiting):
             self._requested += 1
             # The request is for the last waiting call: the calls before it have requests already.
-            self._source.ask(self._waiting[-1][1])
+            self._source.ask(next(reversed(self._waiting.values())))

@@ -80,6 +80,10 @@ class ProcessPermits:
                 self._clocks = clocks
             return start
 
+    def withdraw(self, start: float, weights: tuple[float, ...]) -> None:
+        with self._lock:
+            self._clocks = self.pace.withdraw(self._clocks, start, weights)
+
     def held_until(self) -> float:
         return self._not_before
 
