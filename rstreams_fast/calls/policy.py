@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from decimal import Decimal
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -352,10 +353,16 @@ def _warn_without_daemon() -> None:
         )
 
 
+_Calls = AsyncGenerator[tuple[_Call, PermitGate | None]]
+
+
 class _AsyncFunction(PolicyFunction):
-    _latest: tuple[asyncio.AbstractEventLoop, _Call, Any] | None = None
-    """The loop of the latest call, a function that makes calls on this loop, and a generator that
-    the loop closes when the loop ends."""
+    _latest: tuple[asyncio.AbstractEventLoop, _Call, PermitGate | None, _Calls] | None = None
+    """The loop of the latest call, a function that makes calls on this loop, its limit, and a
+    generator that the loop closes when the loop ends."""
+
+    _loop_in_clean_up: weakref.ref[asyncio.AbstractEventLoop] | None = None
+    """The latest loop that has closed its generators, and may still make calls."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
@@ -369,26 +376,53 @@ class _AsyncFunction(PolicyFunction):
         loop, latest = asyncio.get_running_loop(), self._latest
         if latest is None or latest[0] is not loop:
             generator, before = self._calls_on_loop(loop), latest
-            latest = self._latest = (loop, await anext(generator), generator)
+            latest = self._latest = (loop, *await self._begin(loop, generator), generator)
             # A loop that was closed may have left its generator open.
             if before is not None and before[0].is_closed():
                 # RuntimeError: another thread closes the same generator now.
                 with contextlib.suppress(RuntimeError):
-                    await before[2].aclose()
+                    await before[3].aclose()
+        elif latest[2] is not None and latest[2].has_failed:
+            # What failed, such as the folder of the limit, may be in order again.
+            latest = self._latest = (loop, *await anext(latest[3]), latest[3])
         return await latest[1](args, kwargs)
 
-    async def _calls_on_loop(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Call]:
+    def _begin(
+        self, loop: asyncio.AbstractEventLoop, generator: _Calls
+    ) -> Awaitable[tuple[_Call, PermitGate | None]]:
+        if self._loop_in_clean_up is None or self._loop_in_clean_up() is not loop:
+            return anext(generator)
+        # The loop closes no generator any more, and asyncio would warn of a new one.
+        hook = sys.get_asyncgen_hooks().firstiter
+        sys.set_asyncgen_hooks(firstiter=None)
+        try:
+            return anext(generator)
+        finally:
+            sys.set_asyncgen_hooks(firstiter=hook)
+
+    async def _calls_on_loop(self, loop: asyncio.AbstractEventLoop) -> _Calls:
         # This is a generator because asyncio closes a loop's generators when the loop ends.
-        fn, limit = self.fn, self.policy.limit
-        gate = None if limit is None else PermitGate(limit, loop)
+        fn, limit, gate, call = self.fn, self.policy.limit, None, None
         counts = self._counts.begin(loop)
         journal = self._journal(counts)
-        if gate is not None:
-            gate.waits = counts.limit_waits
         try:
-            yield self._wrap(lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal)
+            while True:  # again for each gate that fails
+                gate = None if limit is None else PermitGate(limit, loop)
+                if gate is not None:
+                    gate.waits = counts.limit_waits
+                call = self._wrap(
+                    lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal
+                )
+                yield call, gate
+        except GeneratorExit:
+            if self._latest is not None and self._latest[1] is call:
+                self._loop_in_clean_up = weakref.ref(loop)
+            raise
         finally:
-            if gate is not None:
+            if self._latest is not None and self._latest[1] is call:
+                self._latest = None
+            # The calls that still run on an open loop return their permits themselves.
+            if gate is not None and (loop.is_closed() or not gate.is_in_use):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:

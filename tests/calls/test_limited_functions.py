@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -175,3 +175,29 @@ def test_loops_that_end_use_up_no_rate(scope: Any) -> None:
     for _ in range(40):
         asyncio.run(waiting())
     assert asyncio.run(asyncio.wait_for(call(1), DEADLINE)) == 2
+
+
+@pytest.mark.parametrize("limit", [None, LIMIT, rsf.Limit("clean-up", concurrency=2)])
+def test_a_loop_that_closes_its_generators_may_still_call(limit: Any) -> None:
+    call: Any = rsf.Policy(limit=limit)(inner)
+    ends: list[int] = []
+
+    async def rows() -> AsyncIterator[int]:
+        try:
+            yield await call(1)
+        finally:
+            ends.append(await call(2))
+
+    async def main() -> None:
+        for each in made:
+            assert await anext(each) == 2
+
+    made = [rows() for _ in range(9)]
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        for _ in range(3):
+            assert loop.run_until_complete(asyncio.wait_for(call(3), DEADLINE)) == 4
+    assert ends == [3] * 9
+    assert asyncio.run(asyncio.wait_for(call(3), DEADLINE)) == 4
+    assert call.counts.calls == 9 + 9 + 3 + 1

@@ -15,7 +15,7 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, run_python
 from tests.spark.conftest import ROOT, temporary_in
-from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.permits import Stage, is_not_granted, soon, stages
 from tests.spark.processes import OtherProcess
 
 NOT_GRANTED = 0.3
@@ -105,6 +105,29 @@ async def test_permits_of_a_file_that_is_removed_are_those_of_the_next(
         await stage.close()
         taken, _ = await asyncio.to_thread(other.take, name, 2, DEADLINE)
         assert taken == 2
+
+
+async def call_on(stage: Stage) -> None:
+    while True:
+        (await stage.begin()).end()
+
+
+async def test_a_folder_that_others_may_use_for_a_moment_fails_no_later_call(
+    place: Path, name: str
+) -> None:
+    async with stages(rs.Limit(name, concurrency=2)) as (stage,):
+        running = await soon(stage.begin())
+        shutil.rmtree(folder(place))
+        folder(place).mkdir()
+        folder(place).chmod(0o755)
+        with pytest.raises((RuntimeError, OSError), match="others may use it"):
+            await soon(call_on(stage))
+        folder(place).chmod(0o700)
+        await soon(stage.begin())
+        waiting = stage.waiting()
+        assert await is_not_granted(waiting)  # the call that began before has its permit
+        running.end()
+        await soon(waiting)
 
 
 async def test_who_finds_its_permits_taken_in_a_new_file_gets_no_others(

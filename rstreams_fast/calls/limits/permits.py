@@ -176,6 +176,16 @@ class PermitGate:
         """Whether a permit may serve several calls in a row. Any thread may ask."""
         return self._reuses and not self._closed
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the gate admits no calls any more."""
+        return self._failure is not None
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether calls that ``take`` and ``acquire`` have admitted run, or other calls wait."""
+        return bool(self._running or self._waiting or self._in_transit)
+
     def take(self) -> tuple[Any, float] | None:
         """Return an idle permit, for ``release``; ``None``: no permit is idle, use ``acquire``."""
         if not self._idle:
