@@ -285,7 +285,8 @@ class JournalWriter:
                 self.is_slow = True
 
     def _fail(self, raised: Exception, where: str) -> None:
-        if self._failure is None:
+        # With ``idle`` keep the latest failure: each call that raises it adds to its traceback.
+        if self._failure is None or self._idle is not None:
             self._failure = with_note(raised, f"{where} {self._folder.path}")
         self.is_slow = True
 
