@@ -11,6 +11,7 @@ __all__ = [
     "BYTES",
     "LIST",
     "TEXT",
+    "cast_safely",
     "decode",
     "family_of",
     "fields_of",
@@ -158,6 +159,19 @@ def infinities(array: pa.Array) -> int:
     if not pa.types.is_nested(array.type):
         return 0
     return sum(map(infinities, parts_of(array)))
+
+
+def cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast ``array`` to ``kind``. Raises an error for a number that would lose its value."""
+    import pyarrow as pa
+
+    cast_array = array.cast(kind, safe=True)
+    of_floats = pa.types.is_decimal(kind) and pa.types.is_floating(array.type)
+    if of_floats and not cast_array.cast(array.type).equals(array):
+        raise ValueError(f"a number has more digits than {kind} keeps")
+    if (infinite := infinities(cast_array)) and infinite != infinities(array):
+        raise ValueError(f"a finite number is too large for {kind}")
+    return cast_array
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from rstreams_fast.spark.worker.keys import fields_of, own_names, to_plain
 from rstreams_fast.spark.worker.values.arrow_parts import (
     LIST,
+    cast_safely,
     decode,
     family_of,
     forbidden_null,
@@ -532,25 +533,12 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
             f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: {why}"
         )
     try:
-        return _cast_safely(array, kind)
+        return cast_safely(array, kind)
     except (pa.ArrowException, TypeError, ValueError) as refused:
         raise TypeError(
             f"{label} gave the column {field.name!r} as {array.type}, which cannot become the "
             f"declared {kind}{_first_refused_value(array, kind)} ({refused})"
         ) from refused
-
-
-def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``array`` to ``kind``. Raises an error for a number that would lose its value."""
-    import pyarrow as pa
-
-    cast_array = array.cast(kind, safe=True)
-    of_floats = pa.types.is_decimal(kind) and pa.types.is_floating(array.type)
-    if of_floats and not cast_array.cast(array.type).equals(array):
-        raise ValueError(f"a number has more digits than {kind} keeps")
-    if (infinite := infinities(cast_array)) and infinite != infinities(array):
-        raise ValueError(f"a finite number is too large for {kind}")
-    return cast_array
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
@@ -599,7 +587,7 @@ def _first_refused_value(array: pa.Array, kind: pa.DataType) -> str:
 
     for row in range(len(array)):
         try:
-            _cast_safely(array.slice(row, 1), kind)
+            cast_safely(array.slice(row, 1), kind)
         except (pa.ArrowException, TypeError, ValueError):
             return f" at row {row} of the batch: {shorten(array[row].as_py())}"
     return ""
