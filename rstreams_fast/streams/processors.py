@@ -261,7 +261,9 @@ class SerializedProcessor(Generic[T, U]):
         self._signals = SignalSerializer(
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
-        self.on_next: OnNext[T] = self._signals.on_next
+        self.on_next: OnNext[T]
+        # Set the slot itself: a subclass may have its own ``on_next``.
+        vars(SerializedProcessor)["on_next"].__set__(self, self._signals.on_next)
 
     def try_next(self, element: T, /) -> Emission:
         """Do the same as ``on_next``, but never wait and never end the stream. Return the result.

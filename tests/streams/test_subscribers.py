@@ -281,3 +281,55 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
     with pytest.raises(rf.DemandExceededError):
         subscriber.run.result(DEADLINE)
     dropped.clear()
+
+
+class OwnMulticast(rf.MulticastProcessor[int]):
+    def on_next(self, element: int, /) -> None:
+        super().on_next(element * 10)
+
+
+class OwnReplay(rf.ReplayProcessor[int]):
+    def on_next(self, element: int, /) -> None:
+        super().on_next(element * 10)
+
+
+class OwnSerialized(rf.SerializedProcessor[int, int]):
+    def on_next(self, element: int, /) -> None:
+        super().on_next(element * 10)
+
+
+class OwnSync(rf.SyncSubscriber[int]):
+    def on_next(self, element: int, /) -> None:
+        super().on_next(element * 10)
+
+
+class OwnAsync(rf.AsyncSubscriber[int]):
+    def on_next(self, element: int, /) -> None:
+        super().on_next(element * 10)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda: rf.range_(3),
+        lambda: rf.range_(3).map(abs),
+        lambda: rf.range_(3).publish_on(),
+        lambda: rf.range_(3).batch(2).unbatch(),
+        lambda: rf.range_(3).multicast(),
+        lambda: rf.range_(3).map_blocking(abs),
+    ],
+)
+@pytest.mark.parametrize("kind", [OwnMulticast, OwnReplay, OwnSerialized, OwnSync, OwnAsync])
+def test_the_on_next_of_a_subclass_is_called(
+    kind: Any, source: Callable[[], rf.Stream[int]]
+) -> None:
+    seen: list[int] = []
+    if issubclass(kind, rf.SyncSubscriber | rf.AsyncSubscriber):
+        subscriber = kind(seen.append)
+        run = subscriber.run
+    else:
+        subscriber = kind(count=3) if kind is OwnReplay else kind()
+        run = rf.from_publisher(subscriber).for_each(seen.append)
+    source().subscribe(subscriber)
+    run.result(DEADLINE)
+    assert seen == [0, 10, 20]

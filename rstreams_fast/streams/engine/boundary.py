@@ -180,6 +180,10 @@ class ListSubscriber:
     #: element stays in the list while the source waits.
     prompt: ClassVar[bool] = False
 
+    #: Whether runs may append to ``burst``. If false, as for a user's subclass that has its own
+    #: ``on_next``, runs must call ``on_next``.
+    takes_bursts: ClassVar[bool] = True
+
     burst: list[Any]
 
     def on_burst(self) -> None:
@@ -206,7 +210,7 @@ def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | Non
     # Read ``subscriber.ring`` only once: another thread can set it to ``None`` at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
-    if isinstance(subscriber, ListSubscriber):
+    if isinstance(subscriber, ListSubscriber) and subscriber.takes_bursts:
         return partial(_append_all, subscriber.burst, subscriber.on_burst)
     return None
 

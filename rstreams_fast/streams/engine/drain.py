@@ -323,7 +323,11 @@ class Drain:
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
-        if isinstance(subscriber, ListSubscriber) and not (waits and subscriber.prompt):
+        if (
+            isinstance(subscriber, ListSubscriber)
+            and subscriber.takes_bursts
+            and not (waits and subscriber.prompt)
+        ):
             self._on_burst = subscriber.on_burst
             self._grows = True
             self._burst = 1

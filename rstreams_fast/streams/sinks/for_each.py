@@ -92,9 +92,10 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         """The user's function, which a fused run of stages calls directly, without ``on_next``.
 
         ``None`` after the end, and if elements must be counted: only ``on_next`` counts elements.
+        Also ``None`` for a user's subclass that has its own ``on_next``.
         """
         on_next = self._on_next
-        if on_next is None or self._replenish:
+        if on_next is None or self._replenish or type(self).on_next is not ForEach.on_next:
             return None
         answered = partial(self._act_on_answer, on_next)
         failed = partial(self._end_with_exception, describe_callable(on_next))

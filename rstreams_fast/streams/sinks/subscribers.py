@@ -140,7 +140,9 @@ class AsyncSubscriber(Generic[T]):
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
-        self.on_next: OnNext[T] = boundary.on_next
+        self.on_next: OnNext[T]
+        # Set the slot itself: a subclass may have its own ``on_next``.
+        vars(AsyncSubscriber)["on_next"].__set__(self, boundary.on_next)
         boundary.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

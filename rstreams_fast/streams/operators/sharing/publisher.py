@@ -80,6 +80,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         "burst",
     )
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.on_next is not MulticastPublisher.on_next:
+            cls.takes_bursts = False
+
     def __init__(
         self,
         *,
