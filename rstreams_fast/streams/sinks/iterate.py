@@ -148,30 +148,27 @@ class _IteratorSubscriber(RingSubscriber):
         nothing to request or to resume. Only the consumer calls this.
         """
         try:
-            return self._work_for_a_turn(loop, n)
+            turns = self.turns
+            if turns is not None:
+                turns.begin(loop)
+            resumed = turns is not None and turns.resume_paused()
+            if not self._only_consumer_requests:
+                if n:
+                    self._request(n)
+                return resumed or n > 0
+            if resumed:
+                self.upstream.due += n
+                return True
+            try:
+                return self.upstream.request_for_a_turn(n)
+            except Exception as raised:  # upstream broke §3.16: request must not raise
+                self.fail(raised)
+                return False
         except BaseException as raised:
             if not is_async_cancellation(raised):
                 raise
             # This call awaits nothing: the CancelledError comes from a function of the stream.
             self.fail(not_a_cancellation(raised, "the stream"))
-            return False
-
-    def _work_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int) -> bool:
-        turns = self.turns
-        if turns is not None:
-            turns.begin(loop)
-        resumed = turns is not None and turns.resume_paused()
-        if not self._only_consumer_requests:
-            if n:
-                self._request(n)
-            return resumed or n > 0
-        if resumed:
-            self.upstream.due += n
-            return True
-        try:
-            return self.upstream.request_for_a_turn(n)
-        except Exception as raised:  # upstream broke §3.16: request must not raise
-            self.fail(raised)
             return False
 
     def _request(self, n: int) -> None:
