@@ -13,7 +13,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import Overflow, WorkDroppedError
 from tests.helpers import run_python, run_threads, wait_for, wait_until
-from tests.rules.probes import HandTimer, Recorder, subscribed
+from tests.rules.probes import Clock, HandTimer, Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -339,3 +339,26 @@ threading.Thread(target=begin).start()
 @pytest.mark.parametrize("before", ["", "rsf.range_(3).publish_on().to_list()"])
 def test_the_first_ticks_after_the_main_thread_has_ended_do_not_keep_it_either(before: str) -> None:
     assert run_python("-c", LATE.format(before=before)).stdout.split() == ["ticked"]
+
+
+def test_a_tick_that_nobody_needs_any_more_is_no_error(dropped: list[BaseException]) -> None:
+    timer, delivering, go_on = Clock(), threading.Event(), threading.Event()
+
+    def wait(n: int) -> int:
+        delivering.set()
+        wait_for(go_on)
+        return n
+
+    recorder = subscribed(
+        rsf.interval(1, timer=timer).publish_on().map(wait).take(3), rsf.UNBOUNDED
+    )
+
+    def has_failed() -> bool:
+        timer.advance(1)
+        return delivering.is_set() and timer.pending == 0  # the clock ends with the overflow
+
+    wait_until(has_failed, "the overflow")
+    go_on.set()
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert len(recorder.elements) == 3
+    assert dropped == []

@@ -26,6 +26,7 @@ from rstreams_fast._checks import (
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import FusedRun, RunStatus, SpscRing, Wip
+from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
 from rstreams_fast.streams.engine.boundary import RingSubscriber, StagesBoundary
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
@@ -288,8 +289,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:
-        if self._late_error is not None and not self._enough:
+        late = self._late_error
+        if late is not None and not self._enough:
             return self._end_late()
+        if isinstance(late, BufferOverflowError):
+            self._late_error = None  # an element that nobody needs any more has come: no error
         return self._finish_run(run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
