@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
@@ -25,3 +27,8 @@ def test_it_asks_for_all_at_once_and_delivers_after_the_end() -> None:
     assert recorder.elements == [2, 3]
     assert recorder.terminal == ("on_complete",)
     recorder.check()
+
+
+def test_the_error_of_too_many_names_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"^take_last\(n\): n must be <= 2\*\*31"):
+        rsf.range_(3).take_last(2**40)

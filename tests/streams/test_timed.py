@@ -9,7 +9,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, wait_for, wait_until
-from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Clock, HandTimer, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 OPERATORS = ["debounce", "throttle_first", "sample"]
@@ -154,3 +154,17 @@ def test_an_upstream_that_takes_its_time_keeps_no_element_back() -> None:
     go_on.set()
     wait_until(lambda: timer.advance(10) or below.terminal is not None, "the end")
     assert below.elements == [0, 1, 2]
+
+
+def test_delay_elements_waits_from_the_request_if_that_is_the_latest() -> None:
+    timer = Clock()
+    below = subscribed(rsf.range_(3).delay_elements(10, timer=timer), 1)
+    timer.advance(10)
+    assert below.elements == [0]
+    timer.advance(100)
+    below.subscription.request(1)
+    timer.advance(9)
+    assert below.elements == [0]
+    timer.advance(1)
+    assert below.elements == [0, 1]
+    below.subscription.cancel()

@@ -97,11 +97,11 @@ class ElementMethods(Generic[T_co]):
         Reactor: ``takeLast``; RxPY: ``take_last``.
 
         Args:
-            n: The most elements delivered, 1 or more.
+            n: The most elements delivered, 1 to 2**31.
 
         Raises:
             TypeError: ``n`` is not an ``int``.
-            ValueError: ``n`` is less than 1.
+            ValueError: ``n`` is less than 1, or greater than 2**31.
         """
         return with_part(self, TakeLast(n))
 

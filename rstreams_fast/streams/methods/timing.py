@@ -47,7 +47,9 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element, ``seconds`` after its arrival or the previous delivery, if that was later.
+        """Each element, ``seconds`` after its arrival, its request or the delivery before.
+
+        The latest of the three counts.
 
         ```text
         above   --1-2--3---------|
