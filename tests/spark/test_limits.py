@@ -456,3 +456,27 @@ def test_the_numbers_of_the_limit_made_last_hold_for_all_at_once(scope: str, nam
 
     with holder(old, 2) if scope != "process" else nullcontext():
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+@pytest.mark.parametrize("numbers", [{"concurrency": 50}, {"rate": 1e5, "burst": 1000}], ids=str)
+async def test_calls_beyond_a_lower_limit_pass_no_permit_on(
+    numbers: Any, scope: str, name: str
+) -> None:
+    old, lower = rs.Limit(name, scope=scope, **numbers), rs.Limit(name, concurrency=1, scope=scope)
+    async with stages(old, lower) as (stage, other):
+        running = await stage.begin_all(20)
+        waiting = {other.waiting(), *(stage.waiting() for _ in range(20))}
+        # Meanwhile the old stage learns of the lower limit.
+        granted, waiting = await asyncio.wait(waiting, timeout=0.3)
+        for call in running:
+            call.end()
+        while waiting:
+            if not granted:
+                granted, waiting = await asyncio.wait(
+                    waiting, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED
+                )
+            assert len(granted) == 1
+            if waiting:
+                assert not (await asyncio.wait(waiting, timeout=0.05))[0]
+            granted.pop().result().end()

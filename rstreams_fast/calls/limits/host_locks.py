@@ -253,15 +253,17 @@ class HostLocks:
 
     def is_wanted(self) -> bool:
         """Whether a stage of the host found no permit lately, or too many permits are in use."""
-        if self._locked_elsewhere or self._has_too_many():
+        if self._locked_elsewhere or self.has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
         missed_at: float = self.WANTED_AT.unpack(found)[0] if found else 0.0
         return time.monotonic() < missed_at + WANTED_SECONDS
 
-    def _has_too_many(self) -> bool:
+    def has_too_many(self) -> bool:
+        """Whether this process has permits beyond the present ``concurrency`` of the limit."""
         of = self.numbers.concurrency
-        return of is not None and len(self._held) > of
+        with self._lock:
+            return of is not None and max(self._held, default=-1) >= of
 
     def give_back(self, byte: int) -> None:
         """Free a permit."""

@@ -62,7 +62,8 @@ class Limit:
 
     Args:
         name: Functions and stages with the same name share the limit. The newest limit of this name
-            sets the numbers for all its users, at once.
+            sets the numbers for all its users. Running calls go on. With ``scope="job"`` a stage
+            that has more permits than a lower limit allows returns up to a hundred a second.
         concurrency: The most calls at once. Default: only the stages bound them.
         rate: The most calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
         burst: How many calls may start at once after a pause.

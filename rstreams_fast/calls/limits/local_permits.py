@@ -63,6 +63,7 @@ class LocalPermits:
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights, float]] = {}
         self._timer_numbers = itertools.count()
         self._taken: set[int] = set()
+        self._unbounded = 0  # the calls that began while the limit had no ``concurrency``
         self._refresh_timer: asyncio.TimerHandle | None = None
         with _open_lock:
             _open.add(gate)
@@ -82,16 +83,22 @@ class LocalPermits:
         self._refresh_timer = self._loop.call_later(WATCH_SECONDS, _refresh, weakref.ref(self))
 
     def refresh(self) -> None:
-        """If the limit's file was replaced, open the new file; adopt the numbers in the file."""
+        """If the limit's file was replaced, open the new file; adopt the numbers in the file.
+
+        While more calls run than newer numbers allow, no call passes its permit to the next call.
+        """
         self._refresh_timer = None
         _close_gates_of_closed_loops()
-        if self._taken or self._due or self._requests:
+        if self._taken or self._due or self._requests or self._unbounded:
             try:
                 self._shared.refresh()
             except OSError as raised:
                 self._fail(raised)
             else:
-                if self._are_paced != self._shared.numbers.are_paced:
+                numbers = self._shared.numbers
+                has_too_many = self._unbounded and numbers.concurrency is not None
+                are_paced = numbers.are_paced or has_too_many or self._shared.has_too_many()
+                if self._are_paced != are_paced:
                     self._are_paced = not self._are_paced
                     self._gate.set_paced(self._are_paced)
                 self._refresh_later()
@@ -120,7 +127,9 @@ class LocalPermits:
                 self._poll_later(POLL_SECONDS)
                 return
             permit, dying = found
-            if permit is not None:
+            if permit is None:
+                self._unbounded += 1
+            else:
                 self._taken.add(permit)
             weights = self._requests[0]
             if dying:
@@ -205,7 +214,9 @@ class LocalPermits:
             self._poll()
 
     def give_back(self, permit: int | None) -> None:
-        if permit is not None:
+        if permit is None:
+            self._unbounded -= 1
+        else:
             self._taken.discard(permit)
             try:
                 self._shared.give_back(permit)

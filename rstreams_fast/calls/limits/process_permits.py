@@ -63,9 +63,11 @@ class ProcessPermits:
             return permit, 0.0
 
     def is_wanted(self) -> bool:
+        return self.has_too_many() or monotonic() < self._missed_at + WANTED_SECONDS
+
+    def has_too_many(self) -> bool:
         of = self.numbers.concurrency
-        too_many = of is not None and len(self._held) > of
-        return too_many or monotonic() < self._missed_at + WANTED_SECONDS
+        return of is not None and len(self._held) > of
 
     def give_back(self, permit: int) -> None:
         """Free a permit."""
