@@ -105,6 +105,21 @@ def test_a_function_gets_each_row_and_a_failed_one_again_without_its_call(
         assert row.outcome.attempts == 3
 
 
+def test_rows_that_are_sent_again_are_counted_until_the_budget_is_spent(
+    spark: Any, tmp_path: Path
+) -> None:
+    place = tmp_path / "sent"
+    fn = sink_of(place, is_async=True, gets_batches=False, fails=2)
+    budget = rs.Budget("rows sent again", calls=9)
+    policy = rs.Policy(retry=rs.Retry(2, backoff=0.001), budget=budget)
+    letters = rs.dead_letters(tmp_path / "dead")
+    words: Any = {"batch": rs.Batching(4), "concurrency": 1, "on_failure": letters}
+    report = rs.write(frame(spark, 40).coalesce(1), policy(fn), **words)
+    sent = Counter(n for rows in noted(place) for n, _ in rows)
+    assert len(sent) < 40
+    assert report.retried == sent.total() - len(sent)
+
+
 def test_without_dead_letters_the_job_fails_with_the_row(spark: Any, tmp_path: Path) -> None:
     fn = sink_of(tmp_path / "sent", is_async=True, gets_batches=False, fails=100)
     with pytest.raises(Exception, match=r"(?s)OSError: refused.* for the key n=\d*1, text='x"):

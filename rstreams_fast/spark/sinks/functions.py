@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._checks import is_coroutine_function, refuse_coroutine
 from rstreams_fast._third_parties import pyarrow_for
-from rstreams_fast.calls.errors import CircuitOpenError
+from rstreams_fast.calls.errors import BudgetSpentError, CircuitOpenError
 from rstreams_fast.calls.functions import label_of
 from rstreams_fast.calls.ids import identified_call
 from rstreams_fast.calls.journal.calls import digest_of_text, folder_name_of
@@ -48,6 +48,9 @@ DEFAULT_CALLS: Final = 4
 
 DEFAULT_ROWS: Final = 100
 """The most rows of a call, by default."""
+
+_REFUSALS: Final = (BudgetSpentError.__qualname__, CircuitOpenError.__qualname__)
+"""The types of the errors of attempts that were refused, and sent no rows."""
 
 OUTCOME_COLUMN: Final = "rstreams_fast.outcome"
 """The column of a partition's output with the outcome of each row."""
@@ -380,6 +383,9 @@ def _failed_rows(output: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def _count_never_sent(dead: pa.RecordBatch) -> int:
-    """Return how many of the ``dead`` rows were never sent, because a circuit was open."""
+    """Return how many of the ``dead`` rows were never sent: their first attempt was refused.
+
+    A refused attempt is the last attempt of its row.
+    """
     outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
-    return sum(one["error"]["type"] == CircuitOpenError.__qualname__ for one in outcomes)
+    return sum(one["attempts"] == 1 and one["error"]["type"] in _REFUSALS for one in outcomes)

@@ -19,7 +19,8 @@ class WriteReport:
 
     Attributes:
         rows: Rows that were written.
-        retried: How often a row was sent again, because its call or the row itself had failed.
+        retried: How often a row was sent again, because its call or the row itself had failed. Too
+            small by 1 for each dead row that reached its deadline before it was sent.
         dead: Rows that are in ``dead_letters``.
         calls: Calls of the sink: HTTP requests, or copies into PostgreSQL.
         bytes: Bytes of the rows in Arrow's form.
