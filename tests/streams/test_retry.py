@@ -121,6 +121,10 @@ def test_of_a_part_of_a_stream_the_error_that_ended_it_is_passed_on(
     with pytest.raises(ValueError, match="mine") as caught:
         parts.concat_map(retried).to_list()
     assert "had its one subscriber" in caught.value.__notes__[0]
+    # A publisher that shuts down with its last subscriber allows no other attempt, either.
+    with pytest.raises(ValueError, match="mine") as caught:
+        retried(numbers.multicast()).to_list()
+    assert "the last subscriber cancelled" in caught.value.__notes__[-1]
 
 
 def test_an_error_is_let_go_of_when_the_next_attempt_gives_an_element() -> None:

@@ -13,7 +13,7 @@ from rstreams_fast._checks import (
     describe_callable,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher
-from rstreams_fast.errors import AlreadySubscribedError, WorkDroppedError
+from rstreams_fast.errors import AlreadySubscribedError, ShutDownError, WorkDroppedError
 from rstreams_fast.runtime.at_exit import is_exiting
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.arbiter import ArbiterBoundary, SubscriptionArbiter
@@ -90,9 +90,9 @@ class _Attempts:
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         failed = self._failed
-        if failed is not None and isinstance(error, AlreadySubscribedError):
-            # The source allows only one subscription, so a retry is not possible. Signal the error
-            # of the earlier attempt, which says more than ``AlreadySubscribedError``.
+        if failed is not None and isinstance(error, AlreadySubscribedError | ShutDownError):
+            # The source allows no other subscription, so a retry is not possible. Signal the error
+            # of the earlier attempt, which says more.
             add_note(failed, f"retry: there was no other attempt: {error}")
             return Ended(failed)
         if error is None or not self._is_retried(error):
