@@ -213,16 +213,19 @@ class PolicyFunction:
 
         async def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             holder = begin_holding(limit, label)
-            counts.calls += 1
-            token = set_call(digest_of, key_of(args, kwargs))
             try:
-                result = await fn(args, kwargs)
-            except Exception as error:
-                counts.count_failure(error)
-                raise
+                counts.calls += 1
+                token = set_call(digest_of, key_of(args, kwargs))
+                try:
+                    result = await fn(args, kwargs)
+                except Exception as error:
+                    counts.count_failure(error)
+                    raise
+                finally:
+                    reset_call(token)
             finally:
-                reset_call(token)
                 if holder is not None:
+                    holder.is_over = True  # a signal's exception may come before the body of end
                     holder.end()
             counts.count_success()
             return result

@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import os
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -372,3 +374,49 @@ def test_a_generator_is_refused_since_its_body_would_run_without_the_policy() ->
     for made in (some, others, *managers):
         with pytest.raises(TypeError, match=f"{made.__name__} is a generator"):
             rsf.Policy(cache=rsf.Cache())(made)()
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("blocking.py", "_reuses"),
+        ("blocking.py", "_next_ticket"),
+        ("counts.py", "__exit__"),
+        ("executors.py", "process_id"),
+        ("ids.py", "set_call"),
+        ("ids.py", "reset_call"),
+        ("nesting.py", "end"),
+    ],
+)
+def test_an_exception_of_a_signal_keeps_no_permit(file: str, function: str, name: str) -> None:
+    """A signal's exception may come where any function begins: a trace function raises there."""
+    call = rsf.Policy(limit=rsf.Limit(name, concurrency=1, scope="process"))(abs)
+    code_of: list[str] = []
+
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name == function and code.co_filename.endswith(file):
+            code_of.append(function)
+            if len(code_of) == nth:
+                sys.settrace(None)
+                raise Problem(function)
+
+    def interrupted() -> int:
+        before = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            return call(-1)
+        except Problem:
+            return 0
+        finally:
+            sys.settrace(before)
+
+    def work() -> int:
+        assert call(-1) == 1
+        interrupted()
+        return call(-1)
+
+    for nth in (1, 2, 3):
+        code_of.clear()
+        assert start_thread(work).result() == 1
+        assert nth > 1 or code_of

@@ -69,8 +69,10 @@ class BlockingGate:
     def release(self, permit: tuple[_PermitLoop, _Permit]) -> None:
         """Return a permit."""
         loop, own = permit
-        loop.release(own)
-        loop.leave()
+        try:
+            loop.release(own)
+        finally:
+            loop.leave()
 
     def hold(self, seconds: float) -> None:
         """Admit no call under the limit for ``seconds``."""
@@ -104,8 +106,15 @@ class TimedGate:
         self.adopt_remaining = gate.adopt_remaining
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        with self._waits:
-            return self._take(weights)
+        permit = None
+        try:
+            with self._waits:
+                permit = self._take(weights)
+        except BaseException:  # a signal's exception
+            if permit is not None:
+                self.release(permit)
+            raise
+        return permit
 
     async def acquire(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
         """Do the same as ``take``, and never suspend."""
@@ -156,38 +165,53 @@ class _PermitLoop:
             self._used = True
 
     def permit(self) -> _Permit:
-        with self._lock:
-            if self._idle and self._reuses(monotonic()):
-                return self._idle.pop()
-            ticket: _Ticket = Future()
-            self._tickets.append(ticket)
-            must_request = self._requested < len(self._tickets)
-            self._requested += must_request
+        permit = None
+        try:
+            with self._lock:
+                if self._idle and self._reuses(monotonic()):
+                    # Call no function: after it a signal's exception could lose the permit.
+                    permit = self._idle[-1]
+                    del self._idle[-1]
+                    return permit
+                ticket: _Ticket = Future()
+                self._tickets.append(ticket)
+                must_request = self._requested < len(self._tickets)
+                self._requested += must_request
+        except BaseException:
+            if permit is not None:
+                self.release(permit)
+            raise
         return self._wait_for(ticket, self._request if must_request else None, self._refuse)
 
     def release(self, permit: _Permit) -> None:
         """Pass a permit on to the next call of this stage, or return it to the limit."""
-        # A forked child has a copy of its parent's permit: only the parent may return it.
-        if self.pid != process_id():
-            return
-        now = monotonic()
-        with self._lock:
-            is_kept = self._reuses(now)
-            if is_kept and now >= permit[1] and now >= self._next_offer:
-                self._next_offer = now + OFFER_SECONDS
-                is_kept = False
-            ticket = self._next_ticket() if is_kept else None
-            is_idle = is_kept and ticket is None
-            must_return = is_idle and not self._returns_idle
-            if is_idle:
-                self._idle.append(permit)
-                self._returns_idle = True
+        is_idle = False
+        try:
+            # A forked child has a copy of its parent's permit: only the parent may return it.
+            if self.pid != process_id():
+                return
+            now = monotonic()
+            with self._lock:
+                is_kept = self._reuses(now)
+                if is_kept and now >= permit[1] and now >= self._next_offer:
+                    self._next_offer = now + OFFER_SECONDS
+                    is_kept = False
+                ticket = self._next_ticket() if is_kept else None
+                must_return = is_kept and ticket is None and not self._returns_idle
+                if is_kept and ticket is None:
+                    is_idle = self._returns_idle = True
+                    self._idle.append(permit)
+        except BaseException:  # a signal's exception
+            if self.pid == process_id():
+                give = self._return_idle if is_idle else partial(self._give_back, permit)
+                self._run(give)
+            raise
         if ticket is not None:
             ticket.set_result(permit)
         elif not is_kept:
             # Do not put this permit among the idle permits. The next call of this stage would take
             # it before the loop could offer it, and other stages would wait for ever.
-            self._run(lambda: self._ensure_gate().release(permit))
+            self._run(partial(self._give_back, permit))
         elif must_return:
             self._run(self._return_later)
 
@@ -309,6 +333,9 @@ class _PermitLoop:
     def _hold(self, seconds: float) -> None:
         self._ensure_gate().hold(seconds)
         self._return_idle()
+
+    def _give_back(self, permit: _Permit) -> None:
+        self._ensure_gate().release(permit)
 
     def _return_later(self) -> None:
         asyncio.get_running_loop().call_later(PERMIT_IDLE_SECONDS, self._return_idle)

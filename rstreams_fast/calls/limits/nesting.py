@@ -26,7 +26,7 @@ class Holder:
         self.limit = limit
         self.label = label
         self.outer = outer
-        self.is_over = False
+        self.is_over = True
         """Whether the call has ended: tasks that it started may still run in its context."""
         self._token = _holder.set(self)
 
@@ -63,4 +63,6 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
                 "ever; give one of the two functions a limit of its own"
             )
         each = each.outer
-    return Holder(limit, label, outer)
+    holder = Holder(limit, label, outer)
+    holder.is_over = False  # not before: a signal's exception may have come first
+    return holder
