@@ -79,7 +79,8 @@ class Custody:
         with self._lock:
             held = self._held
             if held is not None:
-                held[id(element)] = element, held.get(id(element), (None, 0))[1] + 1
+                found = held.get(id(element))
+                held[id(element)] = element, 1 if found is None else found[1] + 1
                 return
         self.call_hook(element)
 
@@ -90,18 +91,21 @@ class Custody:
         ``on_discard`` has got the recorded elements already.
         """
         with self._lock:
-            held = [element for element in elements if self._remove(element)]
-            return None if self._held is None else held
+            if self._held is None:
+                return None
+            held = []
+            for element in elements:
+                if self._remove(element):
+                    held.append(element)  # noqa: PERF401 - a comprehension takes longer
+            return held
 
     def _remove(self, element: Any) -> bool:
         held = self._held
-        count = 0 if held is None else held.get(id(element), (None, 0))[1]
-        if held is None or not count:
+        found = None if held is None else held.pop(id(element), None)
+        if found is None:
             return False
-        if count == 1:
-            del held[id(element)]
-        else:
-            held[id(element)] = element, count - 1
+        if found[1] > 1:
+            held[id(element)] = element, found[1] - 1  # type: ignore[index]
         return True
 
     def call_hook(self, element: Any) -> None:
