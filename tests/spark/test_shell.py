@@ -432,6 +432,8 @@ def upper(key):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ctrl_c_after_the_output_is_complete_is_no_failure(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
