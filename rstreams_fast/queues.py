@@ -60,7 +60,8 @@ T = TypeVar("T")
 class _Submitting(threading.local):
     """The call that this thread submits.
 
-    A place is a list with one element, or with none once it is free. So only one can free it.
+    A place is a list: it has one element while it is taken, and none afterwards. ``pop`` succeeds
+    once, so a place is freed only once.
     """
 
     place: list[None] | None = None  # of the call; ``None`` within ``submit_at_once``
@@ -148,8 +149,8 @@ class BoundedExecutor(ThreadPoolExecutor):
         place: list[None] = []
         outer, put = submitting.place, self._places.put
         try:
-            # On the backend ``c``, ``extend`` takes a place and notes this all in C. So Ctrl-C
-            # cannot come between.
+            # On the backend ``c``, ``extend`` runs no Python code between taking a place and
+            # storing it in ``place``. So Ctrl-C cannot interrupt it there.
             try:
                 place.extend(map(put, (None,), (False,)))
             except Full:
@@ -164,7 +165,7 @@ class BoundedExecutor(ThreadPoolExecutor):
                 self._work_queue.free(place)
             raise
         finally:
-            submitting.place = outer  # that of a ``submit`` which a signal handler interrupted
+            submitting.place = outer  # the place of a ``submit`` that a signal handler interrupted
 
     def _refuse_to_wait_here(self) -> None:
         full = f"{self._places.maxsize} calls wait already, and "

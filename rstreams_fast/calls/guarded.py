@@ -195,7 +195,7 @@ def guarded(
     meter = meter_of(settings, loop, counts, gate, weigh)
     budget, most_held = rules.budget, rules.most_held
     counts_here = circuit is None and meter is None
-    # The meter wraps the circuit itself.
+    # ``meter.wrap`` already wraps ``fn`` in the circuit: do not wrap it twice.
     observed = (adaptive, circuit if meter is None else None, meter)
     if observers := [each for each in observed if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)

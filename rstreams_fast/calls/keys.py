@@ -152,7 +152,9 @@ def _clock_text(value: dt.datetime | dt.time) -> str:
         return text
     zone = getattr(value.tzinfo, "key", None) or getattr(value.tzinfo, "zone", None)
     if not isinstance(zone, str):
-        raise TypeError(f"a time zone of {type(value.tzinfo).__name__} has no form that lasts")
+        raise TypeError(
+            f"a key cannot hold a time zone of {type(value.tzinfo).__name__}: the zone has no name"
+        )
     return text + ascii(zone)
 
 

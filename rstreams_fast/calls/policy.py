@@ -286,7 +286,7 @@ class PolicyFunction:
 
 
 def _types(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the types of ``values``, and what else tells equal values of a type apart."""
+    """Return the type of each value, with details that ``==`` ignores: the sign of zero, a fold."""
     return tuple(
         [
             kind
@@ -386,7 +386,7 @@ class _AsyncFunction(PolicyFunction):
                 with contextlib.suppress(RuntimeError):
                     await before[3].aclose()
         elif latest[2] is not None and latest[2].has_failed:
-            # What failed, such as the folder of the limit, may be in order again.
+            # Try a new gate: the cause, such as a missing folder of the limit, may be gone.
             latest = self._latest = (loop, *await anext(latest[3]), latest[3])
         return await latest[1](args, kwargs)
 

@@ -60,7 +60,7 @@ class Turns:
         self._until = perf_counter() + TURN_SECONDS
 
     def leave(self) -> None:
-        """End the turn of this thread, which may go on with work that does not belong to it."""
+        """End the turn of this thread. The thread may go on with other work."""
         self._thread = 0
 
     def is_over(self) -> bool:

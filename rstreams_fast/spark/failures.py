@@ -21,9 +21,9 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
     In the good rows the column of a ``lookup`` is its value, and the column ``outcome`` of
     ``enrich`` and ``map_batches`` is gone. The dead letters keep all columns; those of
     ``map_batches`` have the input row in ``outcome.input``. Each of the two returned frames makes
-    the calls again, at each use: take ``frame.localCheckpoint()``, or write the frame first. After
-    ``persist()`` Spark makes the calls again for the rows that a lost executor held, and a row
-    whose second call ends in another way is in both returned frames, or in neither.
+    the calls again, at each use: pass ``frame.localCheckpoint()``, or write the frame first. After
+    ``persist()`` Spark repeats the calls for the rows that a lost executor held. A row whose second
+    call fails, and whose first did not (or the reverse), may be in both frames, or in neither.
 
     Args:
         frame: A frame of ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.

@@ -203,7 +203,7 @@ class FunctionJournal:
                 if found is not MISSING:
                     counts.journal_hits += 1
                     return answer_of(found)
-            # Raise the failure of a journal that cannot be written now, before the call is paid.
+            # ``is_behind`` raises if the journal cannot be written: do not pay for a call then.
             while writer.is_slow and writer.is_behind:
                 if loop is None:
                     time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block

@@ -104,7 +104,7 @@ class JournalWriter:
         self._levels = SegmentLevels(folder)
         self._merged = merged
         self._written: list[bytes] = []
-        """The digests of the keys of which ``on_written`` is to hear."""
+        """The digests of written keys that were not passed to ``on_written`` yet."""
         self._new_segments: list[tuple[str, int]] = []
         """The names and bytes of the segments that ``_levels`` does not have yet."""
         self._form = form
@@ -144,14 +144,15 @@ class JournalWriter:
         """Create a log. ``start`` starts the thread that writes the segments.
 
         With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
-        without an answer. If it cannot write, it tries again until it can or is closed; the failure
-        stands until then. Without ``idle`` the first failure ends the thread.
+        without an answer. If writing fails, the thread tries again until it succeeds or the
+        journal is closed. Until then ``is_behind`` raises the failure. Without ``idle`` the first
+        failure ends the thread.
         """
         self._start, self._idle, self._closed = start, idle, False
         self._failure, self.is_slow = None, False
         self._logs.append(Log(self._name))
         try:
-            if self._waiting[0]:  # they could not be written before ``close``
+            if self._waiting[0]:  # answers that the last ``close`` could not write
                 self._has_answers.set()
             if idle is None or self._waiting[0]:
                 self._start_thread()
@@ -285,14 +286,14 @@ class JournalWriter:
                 self.is_slow = True
 
     def _fail(self, raised: Exception, where: str) -> None:
-        # With ``idle`` keep the latest failure: each call that raises it adds to its traceback.
+        # With ``idle`` many calls raise the failure, and each adds to its traceback. So replace it.
         if self._failure is None or self._idle is not None:
             self._failure = with_note(raised, f"{where} {self._folder.path}")
         self.is_slow = True
 
     @property
     def is_behind(self) -> bool:
-        """Whether calls must wait for the file system. Raises the failure that stands."""
+        """Whether calls must wait for the file system. Raises a failure to write."""
         if (failure := self._failure) is not None:
             raise failure
         unwritten = len(self._waiting[0]) + len(self._being_written[0])

@@ -169,7 +169,7 @@ class _PermitLoop:
         try:
             with self._lock:
                 if self._idle and self._reuses(monotonic()):
-                    # Call no function: after it a signal's exception could lose the permit.
+                    # Not pop(): a signal handler may raise after it, and the permit would be lost.
                     permit = self._idle[-1]
                     del self._idle[-1]
                     return permit

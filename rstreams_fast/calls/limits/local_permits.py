@@ -58,8 +58,8 @@ class LocalPermits:
         self._requests: deque[Weights] = deque()
         self._next_poll: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
-        # The permits that are granted at a reserved start time, which is the last item; or without
-        # a time (0.0): then the call reserves one later.
+        # The permits that timers will grant. The last item is the reserved start time; 0.0 means
+        # that no time is reserved yet: the timer reserves it.
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights, float]] = {}
         self._timer_numbers = itertools.count()
         self._taken: set[int] = set()

@@ -64,5 +64,5 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
             )
         each = each.outer
     holder = Holder(limit, label, outer)
-    holder.is_over = False  # not before: a signal's exception may have come first
+    holder.is_over = False  # set last: if a signal handler raises before, nothing calls ``end``
     return holder

@@ -138,9 +138,10 @@ class Pace:
     def withdraw(
         self, clocks: tuple[float, ...], start: float, weights: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return the clocks without a call that is not made, and had reserved ``start``.
+        """Return the clocks after a call that had reserved ``start`` was given up.
 
-        If another call has a later start, the next call of this process gets ``start``.
+        With units, only the units are given back. Otherwise, if another call has a later start, a
+        later call of this process gets ``start``.
         """
         if self._units:
             return self.spend(0.0, clocks, tuple(-weight for weight in weights))

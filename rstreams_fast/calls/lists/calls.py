@@ -107,8 +107,8 @@ class BatchedCalls:
     def flush(self) -> None:
         """Start the calls of the waiting rows now, because no more rows will come.
 
-        While rows pause before another attempt, the waiting rows still wait for them, at most
-        ``linger`` seconds: the last of them starts the calls.
+        While rows pause before another attempt, the other rows wait for them, at most ``linger``
+        seconds. The row that ends the last pause starts the calls.
         """
         self._flushed = True
         self._start_last()

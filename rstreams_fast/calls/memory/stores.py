@@ -48,7 +48,7 @@ REMOVE_AFTER_SECONDS: Final = 900.0
 """A host's file is removed if no process has it open, and none has used it for this time."""
 
 MARK_SECONDS: Final = 60.0
-"""A process that uses a host's file marks this at most once in this time."""
+"""A process marks that it uses a host's file at most once in this many seconds."""
 
 _NUMBER_BYTES: Final = 8
 """Each result begins with its number: the oldest result has the smallest number."""
@@ -100,7 +100,7 @@ class ProcessStore:
 
         self._entries: cachetools.LRUCache[Any, _Entry]
         self._entries = cachetools.LRUCache(entries * size, weight)
-        # Reentrant: a finalizer or the ``__eq__`` of a key may call on the thread that holds it.
+        # Reentrant: the thread that holds it may run a finalizer or ``__eq__`` that uses the store.
         self._lock = threading.RLock()
         self._is_busy = False
         """Whether the thread that holds the lock uses ``_entries``: a call within finds nothing."""
@@ -266,7 +266,7 @@ class HostStore:
             self._env.close()
 
     def _find(self, entry_key: bytes) -> bytes | None:
-        # The transaction ends with this function: none is left at a fork while no thread is busy.
+        # The transaction ends here, so at a fork none is open unless ``_is_busy`` is true.
         with self._env.begin() as transaction:
             return transaction.get(entry_key)
 

@@ -364,7 +364,8 @@ cdef class ThreadQueue:
                 slept = False
                 try:
                     if sleep_on(me.event, deadline):
-                        # A pending exception would end the call after it had taken an element out.
+                        # Let signal handlers raise now. An exception after the call has taken an
+                        # element out would lose this element.
                         PyErr_CheckSignals()
                         slept = True
                 finally:

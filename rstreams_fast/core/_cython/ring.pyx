@@ -296,7 +296,8 @@ cdef class BoundedRing:
             deadline = self._deadline(timeout, deadline)
             if rsf_ring_prepare_wait_consumer(&self.ring):
                 if self._park(True, deadline):
-                    # A pending exception would end the call after it had taken an element out.
+                    # Let signal handlers raise now. An exception after the call has taken an
+                    # element out would lose this element.
                     PyErr_CheckSignals()
                 elif not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")

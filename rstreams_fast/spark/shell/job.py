@@ -219,7 +219,7 @@ class Job:
                     self._explain(frame, stage, slots_of(spark))
                     return 0
                 failed = self._write(frame, enriched)
-            with _deferring_signals():
+            with _ignoring_signals():
                 for target in reversed(self._targets):
                     target.publish()
                 self.failed = failed
@@ -258,8 +258,8 @@ class Job:
             if not options.dead_letters:
                 output.write(enriched, self._output_kind, dict(options.write))
                 return 0
-            # Unlike persist(): Spark never makes a call again to replace a result that it lost. A
-            # row whose second call ends in another way would be in both outputs, or in none.
+            # Not persist(): Spark would repeat the calls of a lost executor. If the second call
+            # of a row failed and the first did not, both outputs, or neither, would have the row.
             good, bad = split_failures(enriched.localCheckpoint())
         kept = [_column(name) for name in frame.columns if name.lower() != FAILURE]
         bad = bad.select(*kept, _column(OUTCOME).alias(FAILURE))
@@ -358,8 +358,8 @@ def _has_entries(uri: str) -> bool:
 
 
 @contextlib.contextmanager
-def _deferring_signals() -> Iterator[None]:
-    """Let no Ctrl-C and no SIGTERM interrupt the block. The run is over after it."""
+def _ignoring_signals() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM within the block: the run is complete after it."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: None) for number in numbers]
     try:

@@ -154,7 +154,7 @@ class FunctionSink(Sink):
         part = "" if frame.batch is None else str(frame.batch)
         if self._policy is not None and self._policy.journal is not None and not frame.job:
             raise ValueError(
-                "a journal needs job=: a later write of the same name finds the answers of this one"
+                "a journal needs job=: by this name a later write finds the answers of this write"
             )
         version = self._version(frame.job, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))

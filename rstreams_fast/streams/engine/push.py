@@ -233,14 +233,14 @@ class PushSubscription(OperatorSubscriber):
         self._drain()  # do the work that other threads have left to this thread
 
     def _most_coming(self) -> int:
-        """Return the most requested elements that upstream may send, or that wait in ``_backlog``.
+        """Return how many requested elements, at most, are to come or wait in ``_backlog``.
 
-        Without a limit after the end of the stream: the drain then clears ``_backlog``.
+        After the end of the stream there is no limit: the drain then clears ``_backlog``.
         """
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:
             return UNBOUNDED
-        # Without stages that drop elements, each result takes at least ``_ratio`` elements.
+        # If no stage drops elements, ``_ratio`` elements are requested for each result.
         return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:

@@ -47,9 +47,9 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element, ``seconds`` after its arrival, its request or the delivery before.
+        """Each element, ``seconds`` after the latest of its arrival, request and previous delivery.
 
-        The latest of the three counts.
+        The previous delivery is that of the element before.
 
         ```text
         above   --1-2--3---------|

@@ -455,7 +455,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _report_failure(self, window: Any) -> None:
-        """Report the failure of a call that was not signalled, as the stream ends without it."""
+        """Report the failure of a call, if the stream ends without signalling this failure."""
         failure = window.failure
         if (
             failure is not None

@@ -120,7 +120,7 @@ class _Burst:
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
-        self.held = list[list[Any]]()  # with a custody: what it has recorded of each element
+        self.held = list[list[Any]]()  # per element: ``[element]``, or ``[]`` if not in the custody
         self.future: Future[Any] | None = None
         # ``made``: results that the pool's thread has stored. ``results``: results that the
         # delivering thread has taken from ``made``, and not delivered yet.
