@@ -364,6 +364,10 @@ class _AsyncFunction(PolicyFunction):
     """The loop of the latest call, a function that makes calls on this loop, its limit, and a
     generator that the loop closes when the loop ends."""
 
+    _kept: _Call | None = None
+    """The newest function that makes calls. When its loop ends, this keeps the results of the
+    cache, the state of the circuit and the budget of retries."""
+
     _loop_in_clean_up: weakref.ref[asyncio.AbstractEventLoop] | None = None
     """The latest loop that has closed its generators, and may still make calls."""
 
@@ -413,7 +417,7 @@ class _AsyncFunction(PolicyFunction):
                 gate = None if limit is None else PermitGate(limit, loop)
                 if gate is not None:
                     gate.waits = counts.limit_waits
-                call = self._wrap(
+                call = self._kept = self._wrap(
                     lambda args, kwargs: fn(*args, **kwargs), loop, gate, counts, journal
                 )
                 yield call, gate
