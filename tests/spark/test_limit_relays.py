@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits import leases
 from rstreams_fast.calls.limits.host_relay import connect_by_relay
-from tests.helpers import run_threads, wait_until
+from tests.helpers import run_python, run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import temporary_in
 from tests.spark.permits import Driver, holder, is_not_granted, relays, soon, stages
@@ -160,6 +161,40 @@ async def test_a_relay_that_finds_no_driver_leaves_no_file(host: Path) -> None:
     with pytest.raises(ConnectionRefusedError):
         await connect_by_relay(asyncio.Protocol, address, 1.0)
     assert not files(host)
+
+
+CANCELLING = """
+import asyncio, contextlib, gc, os, pickle, sys, uvloop
+from rstreams_fast.calls.limits.host_relay import connect_by_relay
+
+async def cancel_at_each_step():
+    address = pickle.loads(bytes.fromhex(sys.argv[1])).served_at
+    for steps in range(12):
+        connecting = asyncio.ensure_future(connect_by_relay(asyncio.Protocol, address, 10))
+        if not steps:
+            await connecting  # it starts the relay
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        await asyncio.sleep(0.01)  # the loop closes the connection
+        files = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        del connecting
+        gc.collect()
+        for file in files:
+            os.close(file)
+    os._exit(0)
+
+uvloop.new_event_loop().run_until_complete(cancel_at_each_step())
+"""
+
+
+def test_a_connection_that_is_cancelled_closes_no_other_file(
+    driver: Driver, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvloop")
+    words = pickle.dumps(driver.limit).hex()
+    run_python("-W", "ignore", "-c", CANCELLING, words, env={"TMPDIR": str(tmp_path)})
 
 
 def test_a_relay_ends_with_its_driver(tmp_path: Path) -> None:

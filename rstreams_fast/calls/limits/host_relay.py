@@ -73,7 +73,14 @@ async def connect_by_relay(
             raise ConnectionError("the relay of this host does not start")
         else:
             await asyncio.sleep(POLL_SECONDS)
-    await loop.create_unix_connection(make, sock=connection)
+    try:
+        await loop.create_unix_connection(make, sock=connection)
+    except BaseException:
+        # uvloop has closed the descriptor. If the socket closed it again, it could close a new file
+        # with the same number.
+        if not isinstance(loop, asyncio.BaseEventLoop):
+            connection.detach()
+        raise
 
 
 @contextlib.contextmanager
