@@ -342,7 +342,7 @@ def create(
         on_drop: ``on_drop(element)`` is called for each dropped element, on the sending thread.
 
     Raises:
-        TypeError: A function is not callable, or not plain; ``overflow`` is no ``Overflow``.
+        TypeError: ``fn`` or ``on_drop`` is no plain function; ``overflow`` is no ``Overflow``.
         ValueError: ``capacity`` is less than 1, or does not suit ``overflow``.
     """
     return Stream(create_source(fn, overflow, capacity, on_drop))
