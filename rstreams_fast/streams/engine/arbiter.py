@@ -1,17 +1,17 @@
-"""The subscription arbiter: one publisher after another, which the subscriber sees as one stream.
+"""The subscription arbiter: subscribes to several publishers, one after another.
 
-The subscriber may have requested elements that the previous publishers have not sent. Then the
-arbiter requests these elements from the next publisher (§1.1). Requests to a publisher, and the
-change to the next publisher, are *upward work*: one thread at a time does this work. So a request
-and a change never happen at the same time, and the calls of many changes do not nest (§3.3).
+The subscriber sees one stream. If a publisher ends before it has sent all requested elements, the
+arbiter requests the missing elements from the next publisher (§1.1). *Upward work* means requests
+to a publisher and the change to the next publisher. One thread at a time does the upward work. So a
+request and a change never happen at the same time, and the calls of many changes do not nest
+(§3.3).
 
-A sequence, such as the list of ``from_iterable``, needs no subscription: the *drain*, the loop that
-delivers elements, iterates the sequence itself. At the end of the sequence the thread that leaves
-the drain changes to the next publisher.
+A sequence, such as the list of ``from_iterable``, needs no subscription: the drain loop (the loop
+that delivers elements) iterates the sequence itself. At the end of the sequence, the thread that
+leaves the drain loop changes to the next publisher.
 
-An operator controls its arbiter by two objects, both optional. A ``PublisherChooser`` chooses the
-next publisher. A ``Companion`` handles a second publisher, which sends at the same time as the
-current publisher.
+An operator can give two objects to its arbiter. A ``PublisherChooser`` chooses the next publisher.
+A ``Companion`` handles a second publisher, which sends at the same time as the current publisher.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class PendingDemand:
-    """The subscriber's demand that the arbiter has not passed on to a publisher yet."""
+    """Counts the requested elements that an arbiter has not yet requested from a publisher."""
 
     __slots__ = ("counter",)
 
@@ -53,9 +53,9 @@ class PendingDemand:
         self.counter = DemandCounter()
 
     def add(self, subscription: Drain, n: int) -> bool:
-        """Add the demand ``n``. Return false if ``n`` is not valid, or if the stream is over."""
-        # ``n`` can be an object with ``__index__``. Convert ``n`` only once: a second call of
-        # ``__index__`` can return another number.
+        """Add ``n`` to the demand. Return false if ``n`` is invalid or the stream has ended."""
+        # ``n`` can be an object with ``__index__``. Convert ``n`` only once, because a second call
+        # of ``__index__`` can return another number.
         if type(n) is not int:
             try:
                 n = check_request(n)
@@ -68,66 +68,67 @@ class PendingDemand:
         return True
 
     def request_from(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request this demand from the publisher of ``inner``, but at most ``most`` elements.
+        """Request the pending elements through ``inner``, but at most ``most`` of them.
 
-        The requested elements are subtracted from this demand. Return false if no request was made.
+        The requested number is subtracted from this demand. Return false if no request was made.
         """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
             return False
         n = min(n, most)
-        self.counter.fulfil(n)  # fulfil() does not change an unbounded demand
+        self.counter.fulfil(n)  # an unbounded demand stays unbounded
         inner.request(n)
         return True
 
     def return_unreceived(self, inner: Inner) -> None:
-        """Increase this demand by the elements that ``inner`` has requested and not received."""
+        """Add to this demand the elements that ``inner`` has requested but not received."""
         left = inner.requested - inner.received
         if left > 0:
             self.counter.request(left)
 
 
 class Concatenation:
-    """Several publishers. An arbiter subscribes to each when the previous one has completed."""
+    """A list of publishers for an arbiter, which subscribes to them one after another."""
 
     def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
         self.publishers = publishers
 
 
 class PublisherChooser(Protocol):
-    """Chooses the next publisher of an arbiter."""
+    """Chooses the next publisher when the current publisher of an arbiter has ended."""
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
-        """Return the next publisher, after a publisher has completed or failed with ``error``.
+        """Return the publisher to which the arbiter subscribes next.
 
-        The arbiter makes one call of ``next`` at a time, and never within a signal to downstream.
-        The result ``Ended`` ends the stream when the elements that have come are delivered.
-        ``None`` means that the next publisher is not known yet: the operator calls
-        ``subscribe_next`` or ``call_next`` of the arbiter later. If ``next`` raises an
-        ``Exception``, the stream fails with the exception.
+        ``error`` is the error of the previous publisher, or ``None`` if that publisher has
+        completed. If the result is an ``Ended``, the stream ends after the elements that have come
+        are delivered. The result ``None`` means that the next publisher is not known yet. Then the
+        operator must later call the arbiter's ``subscribe_next`` or ``call_next``. If ``next``
+        raises an ``Exception``, the stream fails with the exception. The arbiter makes one call of
+        ``next`` at a time, and never within a signal to downstream.
         """
 
 
 class Companion(Protocol):
     """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
 
-    The arbiter subscribes to the second publisher, through ``inner``, before it subscribes to any
-    other publisher. If the second publisher fails, the stream fails at once.
+    ``inner`` is the subscriber to the second publisher. The arbiter makes this subscription before
+    all others. If the second publisher fails, the stream fails immediately.
     """
 
     inner: Inner
 
     def receive(self, burst: list[Any], over: bool, /) -> bool:
-        """Handle elements of the second publisher. Return true to complete the stream at once.
+        """Handle ``burst``, a list of elements of the second publisher.
 
-        If ``over`` is true, the second publisher has completed. The arbiter calls ``receive`` on
-        any thread, one call at a time.
+        If ``over`` is true, the second publisher has completed. If the result is true, the arbiter
+        completes the stream. The arbiter calls ``receive`` on any thread, one call at a time.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one due call to the second publisher, such as a request.
+        """Make one call to the second publisher, such as ``request``, if a call is due.
 
-        Return false if no call is due.
+        Return whether a call was made.
         """
 
     def metrics(
@@ -135,16 +136,16 @@ class Companion(Protocol):
     ) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of all boundaries above the arbiter.
 
-        ``above`` are the metrics of the boundaries above the current publisher.
+        ``above`` contains the metrics of the boundaries in the current publisher's stream.
         """
 
 
 class SubscriptionArbiter(FanIn):
-    """The subscription of a subscriber that gets the elements of one publisher after another.
+    """A subscription that delivers the elements of several publishers, one publisher after another.
 
     ``start()`` signals ``on_subscribe`` to the subscriber, and subscribes to the publisher
-    ``first``, unless ``first`` is ``None``. ``chooser`` chooses each next publisher. Without
-    ``chooser`` the stream ends when ``first`` ends.
+    ``first``, unless ``first`` is ``None``. When a publisher ends, ``chooser`` chooses the next
+    publisher. Without a ``chooser`` the stream ends when ``first`` ends.
     """
 
     __slots__ = (
@@ -165,9 +166,9 @@ class SubscriptionArbiter(FanIn):
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
         self.chooser: PublisherChooser | None = None
-        #: ``on_first_element`` is called once, at the first element of the current publisher.
+        #: ``on_first_element`` is called once, when the current publisher sends its first element.
         self.on_first_element: Callable[[], None] | None = None
-        #: ``on_end`` is called when the stream is over, on any thread, sometimes more than once.
+        #: ``on_end`` is called on any thread, perhaps repeatedly, when the stream has ended.
         self.on_end: Callable[[], None] | None = None
         self._companion: Companion | None = None
         self._publisher = first  # the publisher to which the arbiter subscribes next
@@ -175,10 +176,12 @@ class SubscriptionArbiter(FanIn):
         self._current: Inner | None = None
         self._over = False  # whether the current publisher has ended
         self._error: BaseException | None = None
-        #: The demand that was not requested from any publisher yet. A sequence gets no requests:
-        #: while ``_work`` iterates a sequence, ``pending`` is the demand for its elements.
+        #: ``pending`` counts the elements that downstream has requested, but that the arbiter has
+        #: not yet requested from a publisher. No requests are made to a sequence (such as a list):
+        #: ``_work`` iterates it, and subtracts each delivered element from ``pending``.
         self.pending = PendingDemand()
-        # The iterator and the stages of the current publisher, if it is a sequence, such as a list.
+        # ``_sequence`` is set while the current publisher is a sequence, such as a list. The tuple
+        # contains an iterator of the sequence, and the stages for its elements.
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
@@ -197,27 +200,27 @@ class SubscriptionArbiter(FanIn):
     # -- methods that operators call ---------------------------------------------------------------
 
     def add_companion(self, companion: Companion) -> None:
-        """Make ``start()`` also subscribe to a second publisher, which ``companion`` handles."""
+        """Let ``start()`` also subscribe to a second publisher, which ``companion`` handles."""
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 
     def subscribe_next(self, publisher: Publisher[Any]) -> None:
-        """Subscribe to ``publisher``, after ``PublisherChooser.next`` returned ``None``.
+        """Make ``publisher`` the next publisher, after ``PublisherChooser.next`` returned ``None``.
 
-        Any thread may call this.
+        The arbiter subscribes to ``publisher``. Any thread may call this.
         """
         self._publisher = publisher
         self._enter_upward()
 
     def call_next(self) -> None:
-        """Make the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
+        """Let the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
 
-        Call this only on the thread that does the upward work (the calls to publishers).
+        Only the thread that does the upward work (the calls to publishers) may call this.
         """
         self._over = True
 
     def outstanding(self) -> int:
-        """Return how many elements the subscriber has requested and not received.
+        """Return how many elements the subscriber has requested, but the publishers have not sent.
 
         Any thread may call this.
         """
@@ -239,7 +242,7 @@ class SubscriptionArbiter(FanIn):
         if self.on_first_element is not None and burst:
             self._first_element(None)
         self._mail.append((inner, burst))
-        del burst  # without this line, an error's traceback keeps elements alive (§3.13)
+        del burst  # so that the traceback of an exception keeps no element alive (§3.13)
         self._enter()
         if over:
             self._inner_ended(inner, None)
@@ -260,8 +263,8 @@ class SubscriptionArbiter(FanIn):
             self._enter_upward()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # The companion completes the stream. Another thread may be delivering a list of elements:
-        # stop that delivery at once.
+        # The companion completes the stream. Another thread may be delivering a list of elements
+        # now: stop this delivery immediately.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
@@ -269,9 +272,9 @@ class SubscriptionArbiter(FanIn):
     def _first_element(self, _element: object) -> bool:
         """Call ``on_first_element``, and return false.
 
-        A ``skip_while`` stage has this method as its predicate. The stage calls its predicate until
-        the first false. So the stage calls this method once, at the first element, and skips no
-        element.
+        This method is the predicate of a ``skip_while`` stage. Such a stage calls its predicate
+        until the result is false. So the stage calls this method only for the first element of the
+        publisher, and skips no element.
         """
         on_first_element, self.on_first_element = self.on_first_element, None
         if on_first_element is not None:
@@ -288,8 +291,8 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # Write to _publisher only if it is not None. Otherwise this thread could overwrite a
-        # publisher that subscribe_next() sets on another thread at that moment.
+        # Write to _publisher only if the value is not None. Otherwise this thread could overwrite a
+        # publisher that subscribe_next() stores at the same moment on another thread.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
@@ -301,8 +304,9 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Concatenation):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # The drain can iterate a sequence without a subscription. But if ``on_discard`` is below,
-        # subscribe: only an inner subscriber registers the elements for the hook of ``on_discard``.
+        # The drain loop can iterate a sequence without a subscription. But ``custody`` is set if an
+        # ``on_discard`` is below. Then subscribe, because only an inner subscriber registers the
+        # elements for the hook of ``on_discard``.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -336,18 +340,18 @@ class SubscriptionArbiter(FanIn):
         chooser = self.chooser
         try:
             found = Ended(error) if chooser is None else chooser.next(error)
-        except RecursionError:  # a RecursionError: only a caller with more stack can handle it
+        except RecursionError:  # re-raise the error: the stack has no room to handle it here
             raise
         except Exception as raised:
             if error is not None and raised is not error and raised.__context__ is None:
-                # ``raised.__context__ = error`` fails if ``raised`` is a frozen dataclass.
+                # A plain assignment to ``__context__`` fails if ``raised`` is a frozen dataclass.
                 BaseException.__setattr__(raised, "__context__", error)
             found = Ended(raised)
         finally:
-            error = None  # without this line, the error's traceback keeps the error alive (§3.13)
+            error = None  # avoid a reference cycle: error -> traceback -> frame -> error (§3.13)
         if isinstance(found, Ended):
             self._ending = found
-            del found  # without this line, the error's traceback keeps the error alive (§3.13)
+            del found  # avoid a reference cycle: error -> traceback -> frame -> error (§3.13)
             self._enter()
         elif found is not None:
             self._publisher = found
@@ -358,8 +362,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read _ending and _sequence before _mail. If one of the two is set, _mail already has all
-        # elements of earlier publishers.
+        # Read _ending and _sequence first, and _mail after them. If _ending or _sequence is set,
+        # _mail already contains all elements of the earlier publishers.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:
@@ -368,7 +372,7 @@ class SubscriptionArbiter(FanIn):
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
-            # For a few elements, a plain loop takes less time than making a ``FusedRun``.
+            # For few elements, a plain loop takes less time than the creation of a ``FusedRun``.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
             pending = self.pending.counter
             end = (
@@ -388,7 +392,10 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver elements of a short sequence. At its end return an ``Ended``, else ``None``."""
+        """Deliver the requested elements of a short sequence, without a fused run.
+
+        Return an ``Ended`` if the sequence has ended or has raised, otherwise ``None``.
+        """
         asked_for = max(0, self.pending.counter.value)
         burst, over, error = take_burst(iterator, min(asked_for, FEW))
         n = len(burst)
@@ -400,7 +407,7 @@ class SubscriptionArbiter(FanIn):
                 return Ended(error)
             return COMPLETED if over else None
         finally:
-            del burst, error  # without this line, an error's traceback keeps elements alive (§3.13)
+            del burst, error  # so that the traceback of an exception keeps no element alive (§3.13)
 
     def _stop(self) -> None:
         self.pending.counter.cancel()
@@ -432,7 +439,7 @@ class SubscriptionArbiter(FanIn):
 
 
 class ArbiterBoundary(Boundary):
-    """A boundary whose arbiter passes on the elements of upstream and of other publishers."""
+    """The base of operators that use a ``SubscriptionArbiter``, such as ``retry``."""
 
     one_to_one = True
 
@@ -440,9 +447,9 @@ class ArbiterBoundary(Boundary):
         return FanInPublisher(upstream, _new_arbiter, self)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        """Give ``arbiter`` its ``PublisherChooser`` or its ``Companion``, or both.
+        """Give the new ``arbiter`` its ``PublisherChooser``, its ``Companion``, or both.
 
-        The first publisher of ``arbiter`` is ``upstream``.
+        The arbiter subscribes to ``upstream`` first.
         """
         raise NotImplementedError
 

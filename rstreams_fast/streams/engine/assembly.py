@@ -1,9 +1,9 @@
-"""Makes the publishers of a stream from its description: a source and parts.
+"""Makes the publishers of a stream from its description: a source and a list of parts.
 
-A part is a *stage* (a function for each element) or a *boundary* (such as ``publish_on``, which
-holds elements). Neighbouring stages become one fused *run*. A first pass goes from the last part up
-to the source. It finds how many elements each part can use. A second pass goes from the source
-down, and makes the publishers.
+A part is a *stage* (a function for each element, as in ``map``) or a *boundary* (an operator that
+is not a stage, such as ``publish_on``). Neighbouring stages are fused into one *run*. ``needs``
+goes from the last part up to the source, and finds how many elements each part can use.
+``assemble`` goes from the source down, and makes the publishers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Part", "PublisherSource", "Run", "Source", "Stage", "assemble", "nee
 
 
 class Stage(NamedTuple):
-    """A stage, such as ``map``. ``op`` tells ``FusedRun`` its name, argument and seed."""
+    """A stage, such as ``map``. ``op`` contains the stage's name, argument and (if any) seed."""
 
     op: tuple[Any, ...]
 
@@ -32,11 +32,11 @@ Part = Stage | Boundary
 
 
 class PublisherSource(NamedTuple):
-    """A source that is a publisher, unlike a source that is iterated.
+    """A source that is a publisher. (The other kind of source, a ``PullSource``, is iterated.)
 
-    ``trusted`` says that the publisher is internal, and keeps the rules of Reactive Streams.
-    ``inside`` has the publishers that ``publisher`` combines, as ``merge`` does. The text of
-    ``Stream.describe()`` shows these publishers.
+    ``trusted`` says that the publisher is internal, and keeps the rules of Reactive Streams. If
+    ``publisher`` combines other publishers, as ``merge`` does, ``inside`` contains these
+    publishers, and ``Stream.describe()`` shows them.
     """
 
     publisher: Publisher[Any]
@@ -52,10 +52,11 @@ Source = PullSource | PublisherSource
 
 
 class Run(NamedTuple):
-    """The facts that ``describe`` shows about a run (fused stages).
+    """What ``describe`` shows about a run (neighbouring stages, fused into one loop).
 
-    ``above`` describes the source or boundary above the run. ``program`` has the stages of the run.
-    ``where`` names the threads on which the stages work.
+    ``above`` is a text about the source or boundary directly above the run. ``program`` contains
+    the stages, or is ``None`` if no run is needed there. ``where`` names the threads on which the
+    stages work.
     """
 
     above: str
@@ -64,7 +65,7 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return a ``Need`` for each part: how many elements the parts below that part can use.
+    """Return, for each part, how many elements the parts below this part can use.
 
     ``parts`` must not be empty.
     """
@@ -81,7 +82,7 @@ def needs(parts: tuple[Part, ...]) -> list[Need]:
 
 
 class _RunBuilder:
-    """Builds a run (fused stages): holds the source of the run, and the stages added so far."""
+    """Collects the source and the stages of one run (fused stages), and makes its publisher."""
 
     def __init__(self, source: Source) -> None:
         self.source: Source = source
@@ -97,10 +98,11 @@ class _RunBuilder:
         return not isinstance(self.source, PublisherSource)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
-        """Return the publisher of the run, and add the run to ``runs``.
+        """Return the publisher of the run, and append a ``Run`` to ``runs``.
 
-        ``guarded`` says that the part below tolerates a publisher that breaks the rules of Reactive
-        Streams. Then a run without stages is left out: its only task is to guard the part below.
+        A run without stages only guards the part below against a source that breaks the rules of
+        Reactive Streams. If the source is trusted, or if ``guarded`` says that the part below
+        needs no guard, return the publisher of the source instead.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -121,7 +123,10 @@ class _RunBuilder:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher of ``source`` with ``parts`` below it, and all runs of fused stages."""
+    """Return the publisher of a whole stream, and a ``Run`` for each run of fused stages.
+
+    The stream consists of ``source`` and, below the source, ``parts`` (the uppermost part first).
+    """
     runs: list[Run] = []
     builder = _RunBuilder(source)
     fails_without_demand = isinstance(source, PublisherSource) and getattr(
@@ -130,9 +135,9 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_without_demand and need.total == UNBOUNDED:
-                # The source fails the stream if an element comes without demand. So the boundary
-                # must request as many elements as it can hold. With the ``need`` of the parts
-                # below, the boundary would request fewer elements.
+                # The source fails the stream if an element comes and there is no demand. So the
+                # boundary below the source must request as many elements as the boundary can hold,
+                # even if the parts below the boundary need fewer elements (``need``).
                 need = EVERYTHING
             fails_without_demand = part.fails_without_demand or (
                 fails_without_demand and part.one_to_one
@@ -140,9 +145,10 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # Replace ``scan(fn, seed)`` by ``scan(fn)`` in a run whose first element is the
-                # seed. The results are the same: ``scan(fn)`` emits its first element unchanged.
-                # A run sends its seed to its first stage. So ``scan(fn)`` must begin a run.
+                # Replace ``scan(fn, seed)`` by ``scan(fn)``, and let the run send the seed as its
+                # first element. ``scan(fn)`` emits its first element unchanged, so the results are
+                # the same. A run sends its seed to its first stage. So ``scan(fn)`` must be the
+                # first stage of its run: begin a new run if the current run has stages.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
                     builder = _RunBuilder(PublisherSource(upstream, "the run above", trusted=True))

@@ -1,7 +1,8 @@
-"""Interfaces of boundaries, the parts of a stream between two fused runs of stages.
+"""Interfaces of boundaries: the operators of a stream that are not fused stages.
 
-A *run* carries out neighbouring stages in one loop. A *burst* is a list of elements that is
-delivered at once. Some internal subscribers take bursts in place of single elements.
+A *run* carries out neighbouring stages, such as ``map``, in one loop. A boundary stands between two
+runs. A *burst* is a list of elements that is delivered in one call. Some internal subscribers take
+bursts instead of single elements.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ __all__ = [
 
 
 class Boundary:
-    """A part of a stream that is not a stage of a fused run.
+    """An operator that is not a fused stage, such as ``publish_on``.
 
     A boundary subscribes to the publisher above, decides how many elements to request, and
     publishes to the subscriber below.
     """
 
-    #: Whether the boundary sends one element for each element of upstream. Then the boundary needs
-    #: only as many elements as the parts below.
+    #: ``one_to_one``: whether the boundary sends one element for each element of upstream. Then the
+    #: boundary can use only as many elements of upstream as the parts below can use.
     one_to_one: ClassVar[bool] = False
-    #: Whether the stream fails if an element comes and there is no demand.
+    #: ``fails_without_demand``: whether the boundary fails the stream if an element comes while
+    #: downstream has no demand.
     fails_without_demand: bool = False
-    #: Whether the boundary tolerates a publisher that breaks the rules of Reactive Streams.
+    #: ``guards``: whether the boundary tolerates an upstream that breaks rules of Reactive Streams.
     guards: ClassVar[bool] = False
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -48,16 +50,16 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Return the publisher of ``attach``, for parts below that use at most ``need`` elements.
+        """Return a publisher as ``attach`` does. The parts below use at most ``need`` elements.
 
         A subclass may use ``need`` to request fewer elements. The default ignores ``need``.
         """
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
-        """Return the executor on which a source directly above this boundary is iterated.
+        """Return the executor that must iterate a source that is directly above this boundary.
 
-        The default is ``...``: the boundary chooses no executor, and subscribes to the source.
+        The default ``...`` means: no executor. Then the boundary subscribes to the source.
         """
         return ...
 
@@ -67,32 +69,32 @@ class Boundary:
 
 
 class StagesBoundary(Boundary):
-    """A boundary that itself carries out the stages (such as ``map``) directly below it."""
+    """A boundary that also carries out the stages (such as ``map``) directly below the boundary."""
 
     guards = True
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
         """Return a publisher that passes the elements of ``upstream`` through ``stages``.
 
-        The parts below use at most ``need`` elements. The attribute ``where`` of the publisher is a
-        text that names the threads on which the publisher works.
+        The parts below use at most ``need`` elements. The returned publisher has an attribute
+        ``where``: a text that names the threads on which the publisher works.
         """
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Return the line of ``describe``, for parts below that use at most ``need`` elements.
+        """Return the text of ``describe``, if the parts below use at most ``need`` elements.
 
-        With a small ``need``, a boundary may hold fewer elements. The default ignores ``need``.
+        A boundary may hold fewer elements if ``need`` is small. The default ignores ``need``.
         """
         return self.describe()
 
 
 class StagesSource:
-    """A publisher that can also carry out the stages (such as ``map``) directly below it."""
+    """A publisher that can also carry out the stages (such as ``map``) directly below itself."""
 
     __slots__ = ()
 
-    #: A text that names the threads on which the publisher works.
+    #: ``where``: a text that names the threads on which the publisher works.
     where: ClassVar[str]
 
     def with_stages(self, stages: Stages) -> Publisher[Any]:
@@ -100,20 +102,20 @@ class StagesSource:
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """Return a source that a subscriber may iterate in place of subscribing.
+        """Return a source that a subscriber may iterate instead of subscribing to this publisher.
 
-        The default is ``None``: the publisher does not have all elements yet. Then the subscriber
-        must subscribe.
+        The default ``None`` means that the publisher does not have all its elements yet. Then the
+        subscriber must subscribe.
         """
         return None
 
 
 class RingSubscriber:
-    """A subscriber with a ring. Runs of stages put elements in the ring.
+    """A subscriber with a ring buffer, in which a run of fused stages puts its results.
 
-    The run does not call ``on_next``. After some elements, and before any terminal signal, the run
-    calls ``on_burst``. The ring has room for all requested elements. ``ring`` is ``None`` if runs
-    must call ``on_next`` instead.
+    The run does not call ``on_next``. Instead the run calls ``on_burst`` after some results, and
+    before any terminal signal. The ring has room for all requested elements. If ``ring`` is
+    ``None``, the run must call ``on_next``.
     """
 
     __slots__ = ()
@@ -121,12 +123,12 @@ class RingSubscriber:
     ring: SpscRing | None
 
     def on_burst(self) -> None:
-        """Process the elements that a run of stages has put in the ring."""
+        """Process the elements that a run of fused stages has put in the ring."""
         raise NotImplementedError
 
 
 class _DiscardingRing:
-    """Replaces an ``InputRing``'s ring at the end of the stream, and drops late elements (§2.8)."""
+    """Replaces the ring of an ``InputRing`` at the end of a stream. Drops late elements (§2.8)."""
 
     __slots__ = ()
 
@@ -141,16 +143,16 @@ _DISCARDING_RING = _DiscardingRing()
 
 
 class InputRing:
-    """Holds the elements of upstream until the drain, which delivers elements, takes them out.
+    """A ring buffer for the elements of upstream. The drain loop takes them out and delivers them.
 
     Args:
         ring: An ``SpscRing``, or a ``RecordRing``.
-        accept: A function that adds an element to the ring. It returns false if the ring is full,
-            because upstream has sent too many elements. Only the thread on which upstream signals
-            may call it. Default: ``ring.offer``.
+        accept: A function that adds an element to the ring. The function returns false if the ring
+            is full, because upstream has sent too many elements. Only the thread on which upstream
+            signals may call ``accept``. Default: ``ring.offer``.
 
     Attributes:
-        elements: The ring, from which the drain takes elements.
+        elements: The ring, from which the drain loop takes elements.
         accept: The argument ``accept``.
     """
 
@@ -161,53 +163,54 @@ class InputRing:
         self.accept: Callable[[Any], bool] = ring.offer if accept is None else accept
 
     def drop(self) -> None:
-        """Drop the ring and its elements. Elements that come later are dropped, too."""
+        """Drop the ring and its elements. Elements that are added later are dropped, too."""
         self.elements.disarm()
         self.elements = _DISCARDING_RING
         self.accept = _DISCARDING_RING.offer
 
 
 class ListSubscriber:
-    """A subscriber with a list ``burst``. Runs of stages append elements to the list.
+    """A subscriber with a list ``burst``, to which a run of fused stages appends its results.
 
-    The run does not call ``on_next``. After some elements the run calls ``on_burst``. If elements
-    come slowly, the run calls ``on_burst`` after fewer elements, so that no element waits long.
+    The run does not call ``on_next``. Instead the run calls ``on_burst`` after some results. If
+    elements come slowly, the run calls ``on_burst`` after fewer results, so that no result waits
+    long.
     """
 
     __slots__ = ()
 
-    #: Whether ``on_burst`` must be called before the source waits for the next element. Then no
-    #: element stays in the list while the source waits.
+    #: ``prompt``: whether no result may stay in the list while the source waits for its next
+    #: element. Then a run calls ``on_next`` instead of using the list, if its source can wait.
     prompt: ClassVar[bool] = False
 
-    #: Whether runs may append to ``burst``. If false, as for a user's subclass that has its own
-    #: ``on_next``, runs must call ``on_next``.
+    #: ``takes_bursts``: whether runs may append to ``burst``. If false, runs must call ``on_next``.
+    #: ``takes_bursts`` is false, for example, in a user's subclass that overrides ``on_next``.
     takes_bursts: ClassVar[bool] = True
 
     burst: list[Any]
 
     def on_burst(self) -> None:
-        """Process and remove the elements that a run of stages has appended to ``burst``."""
+        """Process and remove the elements that a run of fused stages has appended to ``burst``."""
         raise NotImplementedError
 
 
 class FunctionSubscriber:
-    """A subscriber with a function ``slot``, which runs of stages call in place of ``on_next``."""
+    """A subscriber with a function ``slot``, which fused runs call instead of ``on_next``."""
 
     __slots__ = ()
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function that runs of stages call, or ``None`` if runs must call ``on_next``."""
+        """The function that fused runs call with each result. ``None``: they call ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
-    """Return a function that gives ``subscriber`` a list of elements in one call.
+    """Return a function that passes a list of elements to ``subscriber`` in one call.
 
-    Return ``None`` if ``subscriber`` takes elements only by ``on_next``.
+    Return ``None`` if ``subscriber`` takes elements only through ``on_next``.
     """
-    # Read ``subscriber.ring`` only once: another thread can set it to ``None`` at any time.
+    # Read ``subscriber.ring`` only once, because another thread can set it to ``None`` at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)
     if isinstance(subscriber, ListSubscriber) and subscriber.takes_bursts:

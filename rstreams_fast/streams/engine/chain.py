@@ -1,4 +1,4 @@
-"""The attributes that a subscriber takes from the subscriber below it, such as ``custody``."""
+"""Attributes that an internal subscriber gets from the subscriber below, such as ``custody``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ __all__ = ["Chained", "Link", "drop", "take_over_attributes"]
 
 
 class Chained(Protocol):
-    """A subscriber of this package that passes signals on to another subscriber."""
+    """An internal subscriber that passes signals on to another subscriber, the one below."""
 
-    #: How many internal subscribers are below, down to the nearest trampoline (which ends the
-    #: nesting of calls). One call of ``on_next`` here leads to that many nested calls.
+    #: ``depth``: the number of internal subscribers from this subscriber (included) down to the
+    #: nearest trampoline, or to the end of the chain. The calls of their ``on_next`` nest. A
+    #: trampoline ends the nesting, because it queues calls.
     depth: int
-    #: The queue of calls of the nearest trampoline below. A trampoline is a boundary that queues
-    #: calls, so that they do not nest deeper.
+    #: ``trampoline``: the queue of calls of the nearest trampoline below, or ``None``. A trampoline
+    #: is a boundary that queues calls, so that the calls do not nest.
     trampoline: Trampoline | None
-    #: The record of undelivered elements for the ``on_discard`` below, whose hook gets dropped
-    #: elements. ``None`` if no ``on_discard`` is below.
+    #: ``custody``: the record of undelivered elements for the nearest ``on_discard`` below, or
+    #: ``None``. The hook of ``on_discard`` gets the elements that are dropped.
     custody: Custody | None
-    #: Limits how long work may occupy the event loop, if the consumer below runs on a loop.
+    #: ``turns``: limits how long work may occupy the event loop of the consumer below. ``None``
+    #: means that there is no limit.
     turns: Turns | None
 
 
@@ -42,9 +44,10 @@ class Link:
 
 
 def take_over_attributes(chained: Chained, below: object) -> None:
-    """Set the attributes of ``chained`` from the attributes of its subscriber ``below``.
+    """Set the ``Chained`` attributes of ``chained``, which signals to the subscriber ``below``.
 
-    If ``below`` is a subscriber from outside this package, the attributes get default values.
+    The values depend on the attributes of ``below``. If ``below`` is a subscriber from outside this
+    package, the attributes get default values.
     """
     chained.depth = 1
     chained.trampoline = None
@@ -57,10 +60,11 @@ def take_over_attributes(chained: Chained, below: object) -> None:
 
 
 def drop(subscriber: object) -> None:
-    """Tell ``subscriber`` that no signal will come, not even a terminal signal.
+    """Tell ``subscriber`` that it will get no more signals, not even a terminal signal.
 
-    The reason: ``subscriber`` has cancelled, or a subscriber below it has raised. Only subscribers
-    that must act on this have a method ``dropped``: for example, the subscriber of ``do_finally``.
+    This happens when ``subscriber`` has cancelled, or when ``subscriber`` or a subscriber below it
+    has raised. Only subscribers that must do something then have a method ``dropped``. An example
+    is the subscriber of ``do_finally``.
     """
     dropped = getattr(subscriber, "dropped", None) if is_internal(subscriber) else None
     if dropped is not None:

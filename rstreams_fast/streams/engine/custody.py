@@ -1,15 +1,16 @@
-"""Custody: the record of the elements above an ``on_discard`` that were not delivered yet.
+"""Custody: the record of the undelivered elements above an ``on_discard`` operator.
 
-Each element is delivered, or the hook of ``on_discard`` is called once for it. An element *enters*
-a custody where it is made: at a source, or as a function's result. An element is *claimed* when it
-is used: by the subscriber below, by a function that makes another element from it, or by a batch.
-The claim removes the element from the custody. At the end of the stream the custody calls the hook
-for all unclaimed elements, and for each element that enters later. So buffers need no code for
-discarding. Only operators that drop elements before the end call ``discard``. An element that never
-entered, such as one that several subscribers share, is not given to the hook: others may use it.
+Each element is either delivered, or passed once to the hook of ``on_discard``. An element *enters*
+a custody when it is made: by a source, or as the result of a function. An element is *claimed* when
+it is used: by the subscriber below, by a function that makes another element from it, or by a batch
+that contains it. The claim removes the element from the custody. At the end of the stream the
+custody passes all unclaimed elements to the hook, and later each element that enters after the end.
+So buffers need no code for discarding. Only operators that drop elements before the
+end of the stream call ``discard``. Elements that several subscribers share never enter a custody,
+because the other subscribers may still use them. So the hook does not get these elements.
 
-A *scope* is the part of a stream that one custody covers: all parts above an ``on_discard``, or all
-parts above an inner subscriber, such as that of ``merge``.
+A *scope* is the part of a stream that one custody covers: all operators above an ``on_discard``, or
+all operators above an inner subscriber (``merge`` has one inner subscriber for each publisher).
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 class _NoPublisher:
     """A publisher that sends nothing.
 
-    After the end of the stream, a user's function that makes publishers is not called. The operator
-    gets this publisher in place of the function's result.
+    After the end of the stream, an operator no longer calls the user's function that makes
+    publishers. The operator uses a ``_NoPublisher`` instead of the function's result.
     """
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Send nothing: the stream of the subscriber has ended."""
+        """Do nothing, because the stream of the subscriber has already ended."""
 
 
 NO_PUBLISHER: Final = _NoPublisher()
 
 
 class Custody:
-    """Holds the elements of one part of a stream (a scope) that were not delivered yet.
+    """Holds the undelivered elements of a scope: the part of a stream above an ``on_discard``.
 
-    Any thread may call any method. No lock is held while the hook is called.
+    Any thread may call any method. No lock is held while the hook of ``on_discard`` is called.
     """
 
     __slots__ = ("_below", "_held", "_hook", "_lock")
@@ -56,23 +57,24 @@ class Custody:
     def __init__(self, hook: Callable[[Any], object], below: Custody | None = None) -> None:
         self._hook = hook
         self._below = below
-        # Maps ``id(element)`` to a pair: the element, and a count. ``enter`` adds 1 to the count,
-        # and a claim subtracts 1. ``_held`` is None after the end of the stream.
+        # ``_held`` maps ``id(element)`` to a pair: the element and a count. ``enter`` adds 1 to the
+        # count, and ``claim`` subtracts 1. After the end of the stream, ``_held`` is None.
         self._held: dict[int, tuple[Any, int]] | None = {}
-        # The lock is reentrant: a finalizer can call a method on the thread that holds the lock.
+        # The lock is reentrant, because a finalizer can run on the thread that holds the lock, and
+        # can call a method of this object.
         self._lock = threading.RLock()
 
     def inner(self) -> Custody:
-        """Return a custody (record of elements) for an inner publisher, such as one of ``merge``.
+        """Return a custody for one inner publisher, such as a publisher that ``merge`` combines.
 
-        The ``pass_on`` of the new custody moves elements to this custody.
+        The method ``pass_on`` of the new custody moves elements from the new custody to this one.
         """
         return Custody(self._hook, self)
 
     def enter(self, element: Any) -> None:
-        """Record ``element`` as undelivered, unless it is ``None``, which is not an element.
+        """Record ``element`` as undelivered. Ignore ``None``, which is not an element.
 
-        After the end of the stream, call the hook of ``on_discard`` instead.
+        After the end of the stream, pass ``element`` to the hook of ``on_discard`` instead.
         """
         if element is None:
             return
@@ -87,8 +89,8 @@ class Custody:
     def claim(self, *elements: Any) -> list[Any] | None:
         """Remove ``elements`` from this record, because the caller uses them now.
 
-        Return those that were recorded. Return ``None`` if the stream has ended. Then the hook of
-        ``on_discard`` has got the recorded elements already.
+        Return a list of the removed elements, without those that were not recorded. Return ``None``
+        if the stream has ended. Then the hook of ``on_discard`` has already got the elements.
         """
         with self._lock:
             if self._held is None:
@@ -109,14 +111,14 @@ class Custody:
         return True
 
     def call_hook(self, element: Any) -> None:
-        """Call the hook of ``on_discard`` for ``element``. Report an exception of the hook."""
+        """Pass ``element`` to the hook of ``on_discard``. Report an exception of the hook."""
         try:
             self._hook(element)
         except Exception as raised:
             report_unraisable(raised, "on_discard", self._hook)
 
     def discard(self, elements: Iterable[Any]) -> None:
-        """Call the hook of ``on_discard`` for each of ``elements`` that this custody holds."""
+        """Remove ``elements`` from this record. Pass the removed elements to ``on_discard``."""
         for element in elements:
             with self._lock:
                 here = self._remove(element)
@@ -124,9 +126,10 @@ class Custody:
                 self.call_hook(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of the list ``burst`` from this custody to the next custody downstream.
+        """Move the elements of the list ``burst`` to the custody whose ``inner`` made this custody.
 
-        Return the elements, without those that the hook of ``on_discard`` has already got.
+        Return the elements, without those that the hook of ``on_discard`` has already got because
+        the stream has ended.
         """
         passed = []
         for element in burst:
@@ -138,7 +141,7 @@ class Custody:
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Record the list or tuple ``group`` as one element, in place of its members.
+        """Record the list or tuple ``group`` as one element. Remove the members of ``group``.
 
         Return ``group``.
         """
@@ -150,11 +153,11 @@ class Custody:
         return group
 
     def enter_items(self, iterable: Any) -> bool:
-        """Record the items of ``iterable`` as elements, in place of ``iterable`` itself.
+        """Remove ``iterable`` from this record, and record each item of ``iterable`` instead.
 
-        Return false if ``iterable`` is not a collection (such as a list). Then ``iterable`` is
-        removed, no items are added, and the caller must call ``enter`` with each item. The items of
-        an iterable that was not recorded are not recorded either.
+        If ``iterable`` was not recorded, its items are not recorded either. Return false if
+        ``iterable`` was recorded but is not a collection (such as a list). Then the caller must
+        call ``enter`` with each item. Otherwise return true.
         """
         with self._lock:
             if self.claim(iterable):
@@ -165,7 +168,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """Call the hook of ``on_discard`` for all elements held, and later for each new element."""
+        """Pass all held elements to the ``on_discard`` hook, and later each element that enters."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -177,16 +180,16 @@ class Custody:
     def wrap_function(
         self, fn: Function, *, makes: bool = False, last: bool = False, seeded: bool = False
     ) -> Function:
-        """Return a function that removes its arguments from this record, and then calls ``fn``.
+        """Return a wrapper that removes its arguments from this record, and then calls ``fn``.
 
         If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the removed arguments.
 
         Args:
             fn: The user's function.
-            makes: Whether ``fn`` returns an element, which is then recorded as undelivered.
-                Otherwise ``fn`` returns a publisher.
-            last: Whether only the last argument is removed.
-            seeded: Whether the first argument of the first call is a seed, which is no element.
+            makes: Whether ``fn`` returns an element. Then the element is recorded as undelivered.
+                If false, ``fn`` returns a publisher.
+            last: Whether the wrapper removes only its last argument from this record.
+            seeded: Whether the first argument of the first call is a seed. A seed is not removed.
         """
 
         @wraps(fn, updated=())
@@ -195,7 +198,7 @@ class Custody:
             own = elements[-1:] if last or seeded else elements
             seeded = False
             held = self.claim(*own)
-            if held is None:  # the stream is over: do not call fn
+            if held is None:  # the stream has ended: do not call fn
                 return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
@@ -211,16 +214,16 @@ class Custody:
         return wrapper
 
     def wrap_predicate(self, fn: Function, *, drops: bool | None) -> Function:
-        """Return a function that calls ``fn``, such as the predicate of ``filter``.
+        """Return a wrapper of ``fn``, a function that only reads an element, as in ``filter``.
 
-        ``fn`` only reads an element. This record does not hold the element during the call. After
-        the call, the hook of ``on_discard`` gets the element, if the stage drops it. Otherwise the
-        element is recorded again. An element that this record did not hold stays unrecorded.
+        The wrapper removes the element from this record and calls ``fn``. If the stage then drops
+        the element, the hook of ``on_discard`` gets the element. Otherwise the element is recorded
+        again. If the element was not recorded before the call, the wrapper only calls ``fn``.
 
         Args:
             fn: The user's function.
-            drops: The result of ``fn``, true or false, for which the stage drops the element.
-                ``None``: the stage never drops an element.
+            drops: The result of ``fn`` (true or false) that makes the stage drop the element.
+                ``None`` means that the stage never drops an element.
         """
 
         @wraps(fn, updated=())
@@ -228,7 +231,8 @@ class Custody:
             held = self.claim(element)
             if held is None:
                 return not drops
-            # The value of ``keeps`` if ``fn`` raises: false if the stage can drop elements.
+            # ``keeps`` has this value if ``fn`` raises. It is false for a stage that can drop
+            # elements: then the hook of ``on_discard`` gets the element.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -243,10 +247,11 @@ class Custody:
     def wrap_coroutine_function(
         self, fn: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Return a coroutine function that removes its argument from this record and awaits ``fn``.
+        """Return a wrapper that removes its argument from this record, and then awaits ``fn``.
 
-        ``fn`` is the coroutine function of ``map_async``. The result of ``fn`` is recorded as
-        undelivered. If ``fn`` raises or returns ``None``, ``on_discard``'s hook gets the argument.
+        ``fn`` is the user's coroutine function for ``map_async``. The result of ``fn`` is recorded
+        as undelivered. If ``fn`` raises or returns ``None``, the ``on_discard`` hook gets the
+        argument.
         """
 
         @wraps(fn, updated=())
@@ -269,9 +274,10 @@ class Custody:
     def wrap_stages(
         self, stages: tuple[tuple[Any, ...], ...], *, enters: bool = False
     ) -> tuple[tuple[Any, ...], ...]:
-        """Return ``stages``, changed so that the hook of ``on_discard`` gets the dropped elements.
+        """Return ``stages``, changed so that ``on_discard`` gets the elements that the stages drop.
 
-        If ``enters`` is true, an additional first stage records the elements as undelivered.
+        If ``enters`` is true, the result begins with an additional stage, which records each
+        element as undelivered.
         """
         kept: list[tuple[Any, ...]] = [("do_on_next", self.enter)] if enters else []
         for stage in stages:
@@ -283,7 +289,7 @@ class Custody:
             case Fate.USED:
                 seeded = bool(seed) and seed[0] is not MISSING
                 return [(name, self.wrap_function(fn, makes=True, seeded=seeded), *seed)]
-            case Fate.ADDED:  # claim only the element: the other argument was claimed before
+            case Fate.ADDED:  # the first argument was delivered before: claim only the last one
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.wrap_predicate(fn, drops=False))]
@@ -309,8 +315,8 @@ class Custody:
 def _passes(name: str, argument: Any) -> Function:
     """Return a predicate that is true for the elements that the stage ``name`` passes on.
 
-    Such a stage (``distinct_until_changed``) compares each element with the previous element. So
-    the predicate also stores the previous element.
+    The stage is ``distinct_until_changed``, which compares each element with the previous element.
+    So the predicate stores the previous element.
     """
     kind = STAGES[name]
     state = [kind.first_state((name, argument))]

@@ -1,10 +1,10 @@
-"""A deadline: calls a function at a time that can still change.
+"""A deadline: calls a function at a time that may still be postponed.
 
-At most one alarm of the timer is pending. If the due time becomes later, the alarm is not changed.
-When the alarm goes off, the deadline compares the clock with the due time. If the due time is not
-reached, the deadline sets another alarm. The shared timer's thread does only this comparison. The
-function is called on a shared thread, unless the timer allows slow work on its own thread: then the
-function is called there.
+A deadline has at most one pending alarm of the timer. If the due time becomes later, the alarm is
+not changed. When the alarm goes off, the deadline compares the clock with the due time. If the due
+time is not reached, the deadline sets another alarm. The timer's thread makes only this comparison,
+because all streams share this thread. The function itself is called on another shared thread. But
+if the timer allows slow work on its own thread, the function is called on the timer's thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Deadline:
     """Calls ``work()`` at the time that ``due()`` returns.
 
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
-    must be quick. Any thread calls ``due``, one call at a time. Call ``update()`` when the due time
-    has become earlier, or is no longer ``None``. ``work`` is sometimes called although nothing is
-    due. ``when_dropped`` is called with the error if the timer stops, if its clock or ``work``
-    raises, or if no thread can be started. ``close`` drops all three functions.
+    must be quick, and is called on any thread, one call at a time. Call ``update()`` when the due
+    time is no longer ``None``. A pending alarm is not changed, so the due time must not become
+    earlier. ``work`` is sometimes called although nothing is due. ``when_dropped`` is called with
+    the error if the timer stops, if the timer's clock, ``due`` or ``work`` raises, or if no thread
+    can be started. ``close`` drops the references to ``due``, ``work`` and ``when_dropped``.
     """
 
     __slots__ = (
@@ -71,7 +72,10 @@ class Deadline:
         self._closed = False
 
     def update(self) -> None:
-        """Call ``due`` again. Then set an alarm, or start ``work`` if the due time is past."""
+        """Call ``due``. Then set an alarm for the due time, or start ``work`` if this time is past.
+
+        While an alarm is pending or ``work`` is running, do nothing: ``due`` is called afterwards.
+        """
         updating = self._updating
         if updating.enter():
             while True:
@@ -132,7 +136,7 @@ class Deadline:
             self.update()
 
     def refuse(self, error: BaseException) -> None:
-        """Call ``when_dropped`` with ``error``. After ``close`` do nothing."""
+        """Call ``when_dropped`` with ``error``. Do nothing if the deadline is closed."""
         when_dropped = self._when_dropped
         if when_dropped is not None:
             when_dropped(error)

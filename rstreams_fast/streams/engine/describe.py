@@ -1,7 +1,7 @@
-"""Writes the text of ``describe()``: the sources, fused runs and boundaries of a stream.
+"""Makes the text of ``Stream.describe()``: the sources, fused runs and boundaries of a stream.
 
-For a run, the text says how and on which threads the run executes. For a boundary, the text says
-how many elements the boundary may hold.
+For a fused run, the text names the stages, how they are executed (for example as a loop in C), and
+the threads. For a boundary, the text says how many elements the boundary may hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["describe"]
 
 
 def _ignore(_element: object) -> None:
-    """Do nothing. ``describe`` needs a function to make a ``FusedRun``, which never runs."""
+    """Do nothing. ``_describe_run`` passes this function to a ``FusedRun`` that never runs."""
 
 
 def _describe_run(run: Run) -> list[str]:
@@ -38,9 +38,9 @@ def _describe_run(run: Run) -> list[str]:
 
 
 def _describe_inside(source: Source, depth: int) -> list[str]:
-    """Describe the publishers that ``source`` combines.
+    """Return the lines that describe the publishers that ``source`` combines.
 
-    If neighbouring publishers have equal texts, the text is written once, with their number.
+    If neighbouring publishers have the same text, it appears once, as in ``"3 times: ..."``.
     """
     if not isinstance(source, PublisherSource) or depth == 0:
         return []
@@ -54,10 +54,11 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 
 
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
-    """Return one line for each source or boundary, with its bounds, and two lines for each run.
+    """Return a text that describes the stream of ``source`` and ``parts``.
 
-    If the source combines publishers, the lines of these publishers follow, indented. ``depth``
-    limits how many levels of combined publishers are shown.
+    The text has one line for each source or boundary, with its bounds, and two lines for each run
+    of fused stages. If the source combines publishers, indented lines describe these publishers.
+    ``depth`` limits how many levels of combined publishers are shown.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

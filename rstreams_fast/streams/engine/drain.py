@@ -1,18 +1,18 @@
-"""The drain: the loop of a subscription that delivers elements, run by one thread at a time.
+"""The drain: the loop of a subscription that delivers elements. One thread at a time runs the loop.
 
 A thread with an event (a request, a cancel, an element, a terminal signal) stores the event in a
-field that the drain reads. The thread then *enters*: it adds one to the work in progress (WIP). The
-thread that takes WIP from 0 to 1 *holds* the drain: it runs the loop until it has seen the events
-of all threads that entered. The other threads return at once. So signals never overlap (§1.3), a
-request from within ``on_next`` never nests (§3.3), and no thread waits. On an event loop a drain
-works for one *turn* (a millisecond) at a time.
+field that the drain loop reads. The thread then *enters* the drain: it adds 1 to the work in
+progress (WIP). The thread that changes WIP from 0 to 1 *holds* the drain: it runs the loop until it
+has handled the events of all threads that have entered. The other threads return immediately. So
+signals never overlap (§1.3), a request within ``on_next`` never nests (§3.3), and no thread waits.
+On an event loop, the drain loop works for one *turn* (a millisecond) at a time.
 
 If calls from subscriber to subscriber fill the stack, the ``RecursionError`` propagates through all
-these calls, as ``KeyboardInterrupt`` does: a full stack has no room to report the error.
+these calls, as ``KeyboardInterrupt`` does, because a full stack has no room to report the error.
 
 The demand counter decides how a stream ends: exactly one call of its ``cancel()`` or
-``terminate()`` returns true. To end the stream with an error, the caller of that ``terminate()``
-then stores the error in ``_failure`` and enters.
+``terminate()`` returns true. To end the stream with an error, a thread calls ``terminate()``. If
+the result is true, the thread stores the error in ``_failure`` and enters the drain.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = ["Drain"]
 class Drain:
     """A subscription, and the loop that delivers elements to its subscriber.
 
-    Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. The loop runs on ``resource``,
-    an executor. If ``resource`` is ``None``, the loop runs on the thread that makes a request or
+    Subclasses override ``_work``, ``_stop`` and ``_drop_references``. The loop runs on the executor
+    ``resource``. If ``resource`` is ``None``, the loop runs on the thread that makes a request or
     sends an element.
     """
 
@@ -78,21 +78,22 @@ class Drain:
     trampoline: Trampoline | None
     turns: Turns | None
 
-    #: Whether only downstream calls this object, by ``request``. Then ``request`` raises exceptions
-    #: such as ``KeyboardInterrupt`` to downstream. False: upstream calls this object, too.
+    #: ``_only_downstream_calls``: true if upstream never calls this object. Then an exception such
+    #: as ``KeyboardInterrupt`` propagates out of ``request`` to downstream. If false, the exception
+    #: is signalled to downstream by ``on_error``.
     _only_downstream_calls: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         take_over_attributes(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # No thread may deliver yet: requests within on_subscribe are served only after
+        # ``held=True`` lets no thread deliver yet. A request within on_subscribe is served after
         # on_subscribe has returned (§3.2).
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
-        #: An error to signal after the waiting elements. If the stream ends before these elements
-        #: are delivered, the error is reported to ``on_dropped_error`` instead.
+        #: ``_late_error`` is an error to signal after the waiting elements. If the stream ends
+        #: before these elements are delivered, the error is reported to ``on_dropped_error``.
         self._late_error: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
@@ -100,9 +101,9 @@ class Drain:
         if resource is not None:
             self.turns = None
         self._paused = False
-        # On an executor or event loop, other work can wait for this thread, and one element can
-        # take long. So the first burst has one element there. If it is quick, later bursts have
-        # more elements.
+        # On an executor or event loop, other work can wait for this thread, and the processing of
+        # one element can take long. So the first burst there has only one element. If the first
+        # bursts are quick, later bursts have more elements.
         self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
@@ -115,8 +116,9 @@ class Drain:
         return self._resource is None
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more elements (§3.8)."""
-        # This code repeats _add_demand to save a call: many subscribers request in each on_next.
+        """Request ``n`` more elements (§3.8)."""
+        # This code repeats _add_demand to save a call, because many subscribers call request in
+        # each on_next.
         if self._pid != process_id():
             self._add_demand(n)
             return
@@ -125,13 +127,14 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # the drain waits for a request only if the demand was 0
+        if before == 0:  # if the demand was above 0, the drain loop does not wait for a request
             self._enter()
 
     def _add_demand(self, n: int) -> int:
         """Add ``n`` to the demand. Return the old demand, or a negative number after the end."""
         if self._pid != process_id():
-            # This process is a forked child. Only the parent has the threads that serve requests.
+            # This process is a forked child. It does not have the parent's threads, which would
+            # serve the request.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -142,7 +145,7 @@ class Drain:
             return CANCELLED
 
     def cancel(self) -> None:
-        """Stop the signals (§1.8, §3.12), and drop the reference to the subscriber (§3.13)."""
+        """Stop all signals (§1.8, §3.12), and drop the reference to the subscriber (§3.13)."""
         if self._demand.cancel():
             try:
                 self._stop()
@@ -150,21 +153,21 @@ class Drain:
                 self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this boundary and of those above, the nearest first."""
+        """Return the metrics of this boundary and of the boundaries above, the nearest first."""
         return ()
 
-    # -- starting the drain (entering) -------------------------------------------------------------
+    # -- entering the drain, and running its loop --------------------------------------------------
 
     def _enter(self) -> None:
         if self._wip.enter():
             self._start_drain()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # a forked child lacks the thread that delivers
+            self._refused(forked())  # this forked child does not have the thread that delivers
 
     def _start_drain(self) -> None:
-        """Run the drain: now, on this thread, or later, on the executor.
+        """Run the drain loop now on this thread or, if there is an executor, later on the executor.
 
-        Call this only after ``_wip.enter()`` returned true, so that no other thread delivers.
+        Only the thread that holds the drain may call this (``_wip.enter()`` has returned true).
         """
         if self._resource is None:
             self._drain()
@@ -182,7 +185,7 @@ class Drain:
                 raise
 
     def _turn(self) -> None:
-        """Deliver on the executor for at most ``TURN_SECONDS``. Then schedule another turn."""
+        """Deliver on the executor for at most ``TURN_SECONDS``. Then schedule the rest."""
         wip, context, resource = self._wip, self._context, self._resource
         if context is None or resource is None:
             return
@@ -190,7 +193,7 @@ class Drain:
             while True:
                 missed = wip.missed
                 # Only one thread at a time may be in a ``Context`` of contextvars. So leave
-                # ``context`` before ``wip.leave`` lets another thread deliver in ``context``.
+                # ``context`` first. ``wip.leave`` then lets another thread deliver in ``context``.
                 if context.run(self._work_for_a_turn):
                     break
                 if wip.leave(missed):
@@ -201,7 +204,7 @@ class Drain:
         self._schedule(resource)
 
     def _work_for_a_turn(self) -> bool:
-        """Deliver for at most ``TURN_SECONDS``. Return whether there is more to do."""
+        """Deliver for at most ``TURN_SECONDS``. Return whether work is left."""
         until = perf_counter() + TURN_SECONDS
         while self._work():
             if perf_counter() >= until:
@@ -209,7 +212,7 @@ class Drain:
         return False
 
     def _refused(self, error: BaseException) -> None:
-        """End the stream with ``error``, because the executor refused the work."""
+        """End the stream with ``error``, because the executor has refused to run the drain loop."""
         ended = self._demand.terminate()
         if ended:
             self._failure = error
@@ -218,7 +221,7 @@ class Drain:
     # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Deliver on the calling thread, until there is nothing to do."""
+        """Run the drain loop on this thread, until no work is left or the turn (1 ms) is over."""
         wip, turns = self._wip, self.turns
         try:
             while True:
@@ -236,38 +239,39 @@ class Drain:
     def _pause(self, wip: Wip, turns: Turns) -> None:
         """Stop the work for now, because the turn (a millisecond on the event loop) is over.
 
-        ``wip`` lets one thread at a time do this work. The work goes on in the next turn, or
-        earlier, on another thread that brings a new event.
+        ``wip`` lets one thread at a time do this work: signals to downstream, or calls to
+        publishers. The work goes on in the next turn, or earlier if another thread enters ``wip``.
         """
         first, self._paused = not self._paused, True
         while not wip.leave(wip.missed):
-            pass  # ignore new events here: the next turn on the event loop handles them
+            pass  # the next turn on the event loop handles the events that have come meanwhile
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # the stream is over: clean up now, not in the next turn
+        if self._demand.value < 0:  # the stream has ended: clean up now, not in the next turn
             self.resume()
 
     def resume(self) -> None:
-        """Go on with the work, in a new turn (a millisecond) on the event loop."""
+        """Go on with the paused work, in a new turn (a millisecond) on the event loop."""
         self._paused = False
         self._enter()
 
     def _work(self) -> bool:
-        """Deliver some elements, or handle the end. Return true if there is more to do at once."""
+        """Deliver some elements, or handle the end of the stream. Return whether work is left."""
         raise NotImplementedError
 
     def _wrap_stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-        """Return ``stages``, changed so that the hook of ``on_discard`` gets dropped elements.
+        """Return ``stages``, changed so that ``on_discard`` gets the elements that the stages drop.
 
-        Call this only if an operator above the stages has registered the elements already.
+        Call this only if the elements are registered for ``on_discard`` before they reach the
+        stages.
         """
         custody = self.custody
         return stages if custody is None else custody.wrap_stages(stages)
 
     def _gather(self, groups: list[Any]) -> list[Any]:
-        """Tell ``on_discard`` that each list or tuple in ``groups`` is one element from now on.
+        """Register each list or tuple in ``groups`` as one element for ``on_discard``.
 
-        Returns ``groups``.
+        The members of the groups are no longer registered. Returns ``groups``.
         """
         custody = self.custody
         if custody is not None:
@@ -276,18 +280,18 @@ class Drain:
         return groups
 
     def _discard(self, elements: list[Any]) -> None:
-        """Call the hook of ``on_discard`` for ``elements``, which the operator drops."""
+        """Pass ``elements``, which the operator drops, to the hook of ``on_discard``."""
         custody = self.custody
         if custody is not None:
             custody.discard(elements)
 
     def _wrap_function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``fn``, changed so that ``on_discard`` gets the argument if ``fn`` raises."""
+        """Return a wrapper of ``fn``. If ``fn`` raises, ``on_discard``'s hook gets the argument."""
         custody = self.custody
         return fn if custody is None else custody.wrap_function(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Process one burst of elements. If this burst was quick, the next burst is larger."""
+        """Process a burst of elements in ``run``. If the burst was quick, enlarge the next one."""
         started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
@@ -298,28 +302,28 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver the elements that stages hold at the end of the source, such as a last batch."""
+        """Deliver the elements that stages hold when the source has ended, such as a last batch."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
         return status
 
     def _finish_run(self, run: FusedRun) -> bool:
-        """Deliver the elements that stages still hold. Then end the stream, if ``run`` has ended.
+        """Deliver the elements that stages still hold. If all are delivered, end the stream.
 
-        Always return false: there is nothing to do before the next request.
+        Always return false, as the result of ``_work``: no work is left before the next request.
         """
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._end_with_status(status, run)
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return the receiver of a run's results: a ring, or a function to call with each result.
+        """Return the ring or function of ``subscriber`` that takes the results of a fused run.
 
-        The receiver is the subscriber's ring, the ``append`` of its list, its function ``slot``, or
-        its ``on_next``. ``waits`` says that the source can wait between two elements. Then the list
-        of a ``prompt`` subscriber is not used: results would stay in the list during the wait.
+        This is the subscriber's ring, the ``append`` of its list, its function ``slot``, or its
+        ``on_next``. ``waits`` says that the source can wait between two elements. Then the list of
+        a ``prompt`` subscriber is not used, because results would stay in the list during the wait.
         """
-        # Read ``subscriber.ring`` only once: another thread can set it to ``None`` at any time.
+        # Read ``subscriber.ring`` only once, because another thread can set it to ``None``.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -339,26 +343,26 @@ class Drain:
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
-        """End the stream, because ``leaving`` (such as ``KeyboardInterrupt``) stopped the drain."""
+        """End the stream, because the exception ``leaving`` has interrupted the drain loop."""
         if self._resource is None and self._only_downstream_calls:
             ended = self._demand.cancel()
         else:
-            # ``leaving`` propagates to the executor or to upstream. Downstream does not get the
-            # exception that way. So signal it to downstream by on_error, too.
+            # ``leaving`` propagates to the executor or to upstream, but not to downstream. So the
+            # exception must also be signalled to downstream by on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Report the RecursionError here: no subscriber can get it after the end of the stream,
-            # and the executor may ignore it.
+            # Report the RecursionError here. The stream had already ended, so no subscriber gets
+            # the error, and the executor may ignore the error.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Drop all references, and leave the drain (the loop that delivers elements).
+        """Drop all references, and stop running the drain loop on this thread.
 
-        ``ended`` says whether the calling thread has just ended the stream. If so, the thread must
-        first call ``_stop``.
+        ``ended`` says whether the calling thread has just ended the stream. If so, ``_stop`` is
+        called first, to cancel upstream.
         """
         try:
             if ended:
@@ -367,9 +371,9 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Drop all references, and stop running the drain (the loop that delivers elements).
+        """Drop all references, and stop running the drain loop on this thread.
 
-        If another thread has entered the drain meanwhile, do the same again, for its event.
+        If another thread has entered the drain meanwhile, handle that thread's event first.
         """
         wip = self._wip
         while True:
@@ -378,12 +382,12 @@ class Drain:
             if wip.leave(missed):
                 return
 
-    # -- the end of the stream, for the thread that delivers ---------------------------------------
+    # -- the end of the stream ---------------------------------------------------------------------
 
     def _end_with_status(self, status: RunStatus, run: FusedRun) -> bool:
-        """End the stream, because ``run`` (fused stages) has ended with ``status``.
+        """End the stream, because ``run`` (the fused stages) has returned ``status``.
 
-        Always return false: there is nothing more to do.
+        Always return false, as the result of ``_work``: no work is left.
         """
         if status is RunStatus.FAILED:
             error = run.error
@@ -400,7 +404,7 @@ class Drain:
         return self._act_on_end()
 
     def _complete(self) -> bool:
-        """Signal ``on_complete``, unless the stream is over. Always return false."""
+        """Signal ``on_complete``, unless the stream has ended. Return false: no work is left."""
         if not self._demand.terminate():
             return self._act_on_end()
         self._stop()
@@ -411,7 +415,7 @@ class Drain:
         return False
 
     def _on_next_raised(self, raised: BaseException | None) -> None:
-        """Cancel the stream, because the subscriber's ``on_next`` raised (§2.13)."""
+        """Cancel the stream, and report the exception of the subscriber's ``on_next`` (§2.13)."""
         if self._demand.cancel():
             self._stop()
         self._act_on_end()
@@ -419,22 +423,22 @@ class Drain:
             report_dropped(raised, "§2.13: on_next raised")
 
     def _bad_request(self, refused: Exception) -> None:
-        """Fail the stream with the error of a wrong ``request(n)`` (§3.9)."""
-        # Drop the traceback, which would keep the caller's frame and the subscriber alive.
+        """Fail the stream with ``refused``, the error of an invalid ``request(n)`` (§3.9)."""
+        # Remove the traceback, because it would keep the caller's frame and the subscriber alive.
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
-        """End the stream with ``error``.
+        """End the stream with ``error``. Any thread may call this.
 
-        If the stream is over, report ``error`` to ``on_dropped_error``. Any thread may call this.
+        If the stream has already ended, report ``error`` to ``on_dropped_error`` instead.
         """
         if not self.end_with(error):
             report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
-        """End the stream with ``error``. The delivering thread then signals it by ``on_error``.
+        """End the stream. The thread that delivers then signals ``error`` by ``on_error``.
 
-        Return false if the stream is over already. Any thread may call this.
+        Return false if the stream has already ended. Any thread may call this.
         """
         ends = self._demand.terminate()
         if ends:
@@ -446,7 +450,7 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """Signal ``_late_error``, because all elements are delivered now. Always return false."""
+        """All elements are delivered: signal ``_late_error``. Return false: no work is left."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
@@ -455,11 +459,11 @@ class Drain:
     def _act_on_end(self) -> bool:
         """After the end, drop all references. If the stream has failed, signal ``on_error``.
 
-        Always return false: there is nothing more to do.
+        Always return false, as the result of ``_work``: no work is left.
         """
         failure = self._failure
-        # Write to _failure only if it is not None. Otherwise this thread could overwrite an error
-        # that another thread sets at that moment.
+        # Write to _failure only if the value is not None. Otherwise this thread could overwrite an
+        # error that another thread stores at the same moment.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -469,8 +473,9 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # If the stream has failed and _failure is still None, the thread that called terminate()
-        # soon sets _failure and calls _enter(), which leads here again.
+        # _failure can still be None although the stream has failed. Then the thread that called
+        # terminate() soon stores the error in _failure and calls _enter(). _enter() leads to
+        # another call of this method.
         self._report_undelivered()
         return False
 
@@ -481,14 +486,14 @@ class Drain:
         leads to another call of this method. So no error is missed.
         """
         error = self._late_error
-        # Write to _late_error only if it is not None. Otherwise this thread could overwrite an
-        # error that another thread sets at that moment.
+        # Write to _late_error only if the value is not None. Otherwise this thread could overwrite
+        # an error that another thread stores at the same moment.
         if error is not None:
             self._late_error = None
             report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop all references (§3.13). The first call returns the subscriber, others ``None``."""
+        """Drop all references (§3.13). Only the first call returns the subscriber."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None
@@ -501,22 +506,23 @@ class Drain:
         return subscriber
 
     def _stop(self) -> None:
-        """Cancel upstream. Called once, at the end of the stream.
+        """Cancel upstream. Called once, when the stream has ended.
 
-        The caller is the thread whose ``_demand.cancel()`` or ``terminate()`` returned true.
+        The thread that has ended the stream makes the call: its call of ``_demand.cancel()`` or
+        ``_demand.terminate()`` has returned true.
         """
 
     def _drop_references(self) -> None:
-        """Drop or close the objects that the subclass holds. Called once, after the end."""
+        """Drop or close the objects that a subclass holds. Called once, after the end."""
 
     def _begin(self) -> None:
         if self._signal_on_subscribe():
             self._start_drain()
 
     def _signal_on_subscribe(self) -> bool:
-        """Signal ``on_subscribe``, once (§2.12).
+        """Signal ``on_subscribe`` to the subscriber. Called once (§2.12).
 
-        Return false if the subscriber raised. Then the stream is cancelled (§2.13).
+        If the subscriber raises, cancel the stream (§2.13), and return false.
         """
         subscriber = self._subscriber
         if subscriber is None:

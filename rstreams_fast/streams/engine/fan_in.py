@@ -1,19 +1,19 @@
-"""The fan-in: several publishers above, one subscriber below.
+"""The fan-in: a subscription that combines several publishers for one subscriber.
 
 There are two kinds of work, each done by one thread at a time:
 
-* *downward work*, the drain: signals to the subscriber;
+* *downward work*: signals to the subscriber, made by the drain loop;
 * *upward work*: calls of ``subscribe``, of ``request``, and of the user's function that makes a
   publisher.
 
-A publisher may send elements before ``request`` returns. So the drain calls no publisher: it stores
-the requests to make. The thread that leaves the drain, or finds another thread in it, does the
-upward work. If a call causes more upward work, that work waits until the call has returned. So
-calls do not nest, even with many synchronous publishers (§3.3). The elements of a slow publisher
-are delivered as they come.
+A publisher may send elements before ``request`` returns. So the drain loop never calls a publisher.
+The drain loop only stores requests. A thread makes the stored requests after it has left the drain
+loop, or when it finds another thread in the drain loop. If a call causes more upward work, that
+work waits until the call has returned. So calls do not nest, even with many synchronous publishers
+(§3.3). The elements of a slow publisher are delivered as they come.
 
-An *inner* is the subscriber to one of the publishers. Elements come in bursts (lists): an inner
-appends a burst to the *mail*, the queue of the drain, and the drain delivers the burst.
+For each publisher there is an *inner subscriber*. It appends elements in bursts (lists) to the
+*mail*, a queue. The drain loop takes the bursts from the mail and delivers them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ A = TypeVar("A")
 
 
 class Ended:
-    """The end of one publisher, queued after its elements. ``error=None`` means completion."""
+    """A queue item: a publisher failed with ``error`` or, if ``error`` is ``None``, completed."""
 
     __slots__ = ("error",)
 
@@ -52,18 +52,19 @@ _AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 
 
 class Prefetch:
-    """Requests elements in advance from each publisher of a fan-in.
+    """Requests elements in advance from each publisher of a ``FanIn``.
 
-    Each publisher gets a request for ``size`` elements. When most of these elements are consumed,
-    the publisher gets the next request. The drain, which delivers elements, stores each request in
-    ``due_requests``. The thread that does the upward work (the calls to publishers) makes the
-    requests. No request is made before the subscriber's first request. On an event loop, some
-    elements of a request can be requested in a later turn (a millisecond).
+    Each publisher first gets a request for ``size`` elements. When most of these elements are
+    delivered, the publisher gets another request. The drain loop, which delivers the elements, only
+    stores requests in ``due_requests``. The thread that does the upward work (the calls to
+    publishers) makes the requests, but none before the subscriber's first request. On an event
+    loop, a part of a request can be left to a later turn (a millisecond).
 
     Args:
-        size: How many elements of each publisher may be held.
-        name: The name of the boundary, with its bounds, for its metrics.
-        publishers: The most publishers at a time. So ``publishers * size`` elements may be held.
+        size: The maximum number of elements held for each publisher.
+        name: The name of the operator, with its bounds, for the metrics.
+        publishers: The maximum number of publishers at the same time. So up to ``publishers *
+            size`` elements are held.
     """
 
     __slots__ = ("_begun", "_unfinished", "due_requests", "replenish_at", "size", "waits")
@@ -72,27 +73,28 @@ class Prefetch:
         self.size = size
         self.replenish_at = replenish_at(size)
         self.due_requests: deque[tuple[Inner, int]] = deque()
-        # Inners that have not requested all elements yet, because their turn (a millisecond on the
-        # event loop) was over. They request the other elements in a later turn.
+        # ``_unfinished``: inner subscribers that have requested only a part of their elements,
+        # because the turn (a millisecond on the event loop) was over. They request the rest later.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, from_first_reading=True)
 
-    # -- for the thread that calls publishers (upward work) ----------------------------------------
+    # -- methods for the thread that calls publishers (upward work) --------------------------------
 
     def has_begun(self, demand: DemandCounter) -> bool:
-        """Whether the subscriber has made its first request."""
-        # Remember the first request in ``_begun``, because the demand may fall to 0 again later.
+        """Return whether the subscriber has made its first request."""
+        # ``_begun`` stores the result, because the demand may fall to 0 again later.
         if not self._begun:
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one due request to a publisher, and one request that an earlier turn left over.
+        """Make one new request, and go on with one request that an earlier turn left unfinished.
 
         Return false if there is no request to make.
         """
-        # Read each field once: clear(), on another thread, can replace it between two reads.
+        # Read each field only once. Between two reads, another thread can replace the deques by
+        # clear().
         due, unfinished = self.due_requests, self._unfinished
         asked = bool(due) and self.has_begun(demand)
         if asked:
@@ -103,10 +105,10 @@ class Prefetch:
         return asked
 
     def request(self, inner: Inner, n: int) -> None:
-        """Request ``n`` more elements through ``inner``, and elements that earlier calls left over.
+        """Request ``n`` more elements through ``inner``, and those that earlier calls left over.
 
-        If the turn on the event loop ends before all are requested, this call leaves elements
-        over, too. Then ``_unfinished`` keeps ``inner`` for a later turn.
+        If the turn (a millisecond on the event loop) ends before all elements are requested, store
+        ``inner`` in ``_unfinished``. A later turn requests the rest.
         """
         inner.request_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
@@ -117,8 +119,8 @@ class Prefetch:
     def count_delivered(self, inner: Inner, n: int) -> None:
         """Count ``n`` elements of ``inner`` as delivered.
 
-        When ``replenish_at`` elements were delivered since the last request, add a request for the
-        same number of elements to ``due_requests``.
+        If ``replenish_at`` or more elements were delivered since the last request, append a request
+        for as many elements to ``due_requests``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
@@ -129,7 +131,7 @@ class Prefetch:
     def begin_wait(self, demand: int) -> bool:
         """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
 
-        Always return false. ``_work`` can return this result: there is nothing to do at once.
+        Always return false, as a result for ``FanIn._work``: no work is left.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -140,13 +142,13 @@ class Prefetch:
         return bool(self.due_requests or (self._unfinished and demand.value > 0))
 
     def clear(self) -> None:
-        """Drop the references. Replace the deques, because another thread may be using them."""
+        """Drop all references. Replace the deques, because another thread may be using them."""
         self.due_requests = deque()
         self._unfinished = deque()
 
 
 def describe_prefetch(operator: str, publishers: int, size: int) -> str:
-    """Return a text that says how many elements of the publishers may be held."""
+    """Return a text that says how many elements an operator may hold for its publishers."""
     return (
         f"{operator} of {publishers} publishers: at most {size} elements of each, "
         f"{publishers * size} in all"
@@ -154,23 +156,22 @@ def describe_prefetch(operator: str, publishers: int, size: int) -> str:
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""A ``Prefetch`` that makes no requests, for fan-ins that request elements themselves."""
+"""A ``Prefetch`` that makes no requests, for subclasses of ``FanIn`` with their own requests."""
 
 
 class FanIn(Drain):
-    """A subscription that combines several publishers. An *inner* is the subscriber to one of them.
+    """A subscription that combines several publishers, with an inner subscriber for each publisher.
 
-    By default the drain delivers elements in the order in which they come. A subclass with another
-    order overrides ``_work`` or ``_take``. By default ``prefetch`` requests elements in advance. A
-    subclass with other requests overrides ``_upward``, ``_upward_is_due``, ``_inner_attached`` and
-    ``metrics``.
+    By default, elements are delivered in the order in which they come. A subclass with another
+    order overrides ``_work`` or ``_take``. By default, ``prefetch`` requests elements in advance. A
+    subclass that makes other requests overrides ``_upward``, ``_upward_is_due``,
+    ``_inner_attached`` and ``metrics``.
 
-    An overriding ``_work`` calls ``_act_on_end`` if the demand is negative. Otherwise ``_work``
+    A subclass's ``_work`` must call ``_act_on_end`` if the demand is negative. Otherwise ``_work``
     takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
-    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most
-    as many elements to ``_deliver`` as the demand allows. ``_deliver`` lowers the demand. Then
-    ``_work`` calls ``Prefetch.count_delivered``. ``_work`` ends the stream by ``_complete`` or
-    ``_fail``.
+    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes elements
+    to ``_deliver``, but no more than the demand. ``_deliver`` lowers the demand. Then ``_work``
+    calls ``Prefetch.count_delivered``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -190,8 +191,8 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._prefetch = prefetch
-        #: Inner subscribers that have not subscribed yet. All of them subscribe before any request
-        #: is made.
+        #: ``_unsubscribed``: inner subscribers that have not subscribed yet. All of them subscribe
+        #: before the first request to a publisher.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
@@ -199,7 +200,8 @@ class FanIn(Drain):
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True
         self._delivering: list[Any] | None = None
-        # Lets one thread at a time call publishers, and no thread before on_subscribe has returned.
+        # ``_upward_wip`` lets one thread at a time call publishers. ``held=True`` lets no thread do
+        # so before on_subscribe has returned.
         self._upward_wip = Wip(held=True)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -220,25 +222,25 @@ class FanIn(Drain):
     # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
-        """Make one call to a publisher. Return false if no call is due."""
+        """Make one call to a publisher, if a call is due. Return whether a call was made."""
         return self._prefetch.step(self._demand)
 
     def _end_upward(self) -> None:
-        """Clean up the upward work (the calls to publishers) after the end of the stream."""
+        """Clean up on the thread that calls publishers, after the end of the stream."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
-        """Drop the references that the upward work (the calls to publishers) keeps.
+        """Drop the references that are kept for the calls to publishers.
 
-        Called at the end of the stream. The upward work can store new references after that. So
-        this is called again when that work has seen the end.
+        Called at the end of the stream. The thread that calls publishers may then still store new
+        references. So this method is called again when that thread has noticed the end.
         """
         self._prefetch.clear()
 
     def _enter_upward(self) -> None:
-        """Make the due calls to publishers, or leave them to a thread that is making calls now.
+        """Make the due calls to publishers. If another thread is making calls, it makes them.
 
-        Never called while this thread delivers: a publisher may signal before a call returns.
+        Never call this within a delivery: a publisher may send elements before the call returns.
         """
         if self._upward_wip.enter():
             self._run_upward()
@@ -249,8 +251,8 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    # Read _unsubscribed once: _drop_references(), on another thread, can replace it
-                    # between two reads.
+                    # Read _unsubscribed only once: between two reads, _drop_references() on another
+                    # thread can replace the deque.
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
@@ -264,7 +266,7 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # An exception such as KeyboardInterrupt propagates to the caller. The caller can be a
+            # The exception (such as KeyboardInterrupt) propagates to the caller, which may be a
             # publisher above. So signal the exception to the subscriber by on_error, too.
             if self._demand.value >= 0:
                 self._fail(leaving)
@@ -275,7 +277,7 @@ class FanIn(Drain):
         self._enter_upward()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
-        """Return a new inner, which subscribes to ``publisher`` now, unless the stream is over."""
+        """Subscribe to ``publisher``, unless the stream has ended. Return the inner subscriber."""
         inner = new_inner(self, publisher)
         self._subscribe(inner)
         return inner
@@ -287,13 +289,13 @@ class FanIn(Drain):
     def _add(self, inner: Inner) -> bool:
         """Register ``inner``, so that ``_stop`` cancels it at the end of the stream.
 
-        If the stream is over already, cancel ``inner`` now, and return false.
+        If the stream has already ended, cancel ``inner`` now, and return false.
         """
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # The stream is over. If _stop() ran before ``inner`` was added, _stop() has not cancelled
-        # ``inner``. So cancel it here.
+        # The stream has ended. _stop() may have run before ``inner`` was added, and then has not
+        # cancelled ``inner``. So cancel ``inner`` here.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -308,7 +310,7 @@ class FanIn(Drain):
         self._mail.append((inner, burst))
         if over:
             self._mail.append((inner, COMPLETED))
-        del burst  # without this line, an error's traceback keeps elements alive (§3.13)
+        del burst  # so that the traceback of an exception keeps no element alive (§3.13)
         self._enter()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -319,7 +321,7 @@ class FanIn(Drain):
         self._enter()
 
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether ``error`` must wait for the delivery of earlier elements. Default: no."""
+        """Return whether ``error`` must wait in ``_mail``, behind earlier elements. Default: no."""
         return False
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
@@ -330,11 +332,11 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._upward_is_due():  # call publishers even while another thread delivers
+        if self._upward_is_due():  # call publishers here even while another thread delivers
             self._enter_upward()
 
     def _upward_is_due(self) -> bool:
-        """Whether a call to a publisher, such as a request, is due."""
+        """Return whether a call to a publisher, such as a request, is due."""
         return self._prefetch.is_due(self._demand)
 
     def _work(self) -> bool:
@@ -344,7 +346,7 @@ class FanIn(Drain):
         return self._demand.value < 0 and self._act_on_end()
 
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:  # noqa: ARG002
-        """Handle the item ``what`` of ``_mail``: deliver its elements, or end the stream."""
+        """Handle one item of ``_mail``: deliver a list of elements, or end the stream."""
         if isinstance(what, list):
             self._deliver(what)
         elif what.error is None:
@@ -353,7 +355,7 @@ class FanIn(Drain):
             self._fail(what.error)
 
     def _deliver(self, burst: list[Any]) -> None:
-        """Deliver the elements of ``burst``, which were all requested, and empty the list."""
+        """Deliver all elements of ``burst``, and empty the list. All of them must be requested."""
         count = len(burst)
         take_burst = self._take_burst
         on_next = self._on_next
@@ -364,8 +366,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # Test _open again: _stop() may have run on another thread before _delivering was
-                # set. Then _stop() has not cleared ``burst``.
+                # Test _open again: on another thread, _stop() may have run before _delivering was
+                # set. Then _stop() has not emptied ``burst``.
                 if self._open:
                     for element in burst:
                         on_next(element)
@@ -376,15 +378,15 @@ class FanIn(Drain):
             report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
-            burst.clear()  # without this line, an error's traceback keeps elements alive (§3.13)
+            burst.clear()  # so that the traceback of an exception keeps no element alive (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 
     def _cut_short(self) -> None:
-        """Stop the delivery of the current list of elements, and drop the rest of the list."""
+        """Stop the current delivery of a list of elements, and drop the rest of the list."""
         delivering = self._delivering
         if delivering is not None:
-            delivering.clear()  # an empty list ends the loop in _deliver
+            delivering.clear()  # this ends the loop over the list in _deliver
 
     def _deliver_through(
         self,
@@ -392,10 +394,10 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver at most one burst of the elements of ``iterator``, through ``stages``.
+        """Deliver elements of ``iterator``, passed through ``stages``, but at most one burst.
 
-        Returns an ``Ended`` if the iterator or a stage has ended, or has raised. Otherwise returns
-        the status of the fused run.
+        Return an ``Ended`` if ``iterator`` or a stage has ended or has raised an exception.
+        Otherwise return the status of the fused run that carries out the stages.
         """
         run = self._run
         if run is None:
@@ -430,7 +432,7 @@ class FanIn(Drain):
     def _report_undelivered(self) -> None:
         super()._report_undelivered()
         mail = self._mail
-        while mail:  # after the end, drop the elements and report the errors
+        while mail:  # the stream has ended: drop the elements, and report the errors
             _, what = mail.popleft()
             if isinstance(what, Ended) and what.error is not None:
                 report_late(what.error)
@@ -446,7 +448,7 @@ class FanIn(Drain):
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop(), on another thread, may have missed this inner
+            inner.cancel()  # _stop() on another thread may have missed this inner subscriber
             inner.forget()
         self._inners.clear()
         self._forget_upward()
@@ -455,7 +457,7 @@ class FanIn(Drain):
 class FanInPublisher(Generic[A]):
     """A publisher that makes a new ``FanIn`` for each subscriber.
 
-    ``make(subscriber, upstream, argument)`` returns the ``FanIn``, which subscribes to
+    ``make(subscriber, upstream, argument)`` must return the new ``FanIn``, which then subscribes to
     ``upstream``.
     """
 

@@ -1,8 +1,9 @@
-"""Inners: the subscribers of an operator that has several publishers.
+"""Inner subscribers: an operator with several publishers has one inner subscriber for each.
 
-The *owner* of an inner is the subscription of that operator: a fan-in, or a subscription arbiter.
-``InnerSubscriber`` subscribes to any publisher. ``_InnerSequence`` iterates a sequence, such as a
-list, without a subscription. Both implement ``Inner``, and give the owner lists of elements.
+The *owner* of an inner subscriber is the operator's subscription: a ``FanIn``, or its subclass
+``SubscriptionArbiter``. An ``InnerSubscriber`` subscribes to any publisher. An ``_InnerSequence``
+iterates a sequence, such as a list, without a subscription. Both derive from ``Inner``, and pass
+lists of elements to the owner.
 """
 
 from __future__ import annotations
@@ -39,46 +40,47 @@ Sequence = tuple[Iterator[Any], tuple[tuple[Any, ...], ...], DemandCounter]
 
 
 class InnerOwner(Protocol):
-    """The interface through which an inner (a subscriber to one publisher) informs its owner.
+    """The methods that an inner subscriber calls on its owner, the operator's subscription.
 
-    The thread on which the publisher signals makes these calls.
+    The calls are made on the thread on which the publisher signals.
     """
 
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Take note that ``inner`` accepts requests now. An inner calls this at most once."""
+        """Take note that ``inner`` accepts requests from now on. ``inner`` calls this only once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
-        """Take a list of elements from ``inner``. All of them were requested.
+        """Take ``burst``, a list of elements of ``inner``. All these elements were requested.
 
         If ``over`` is true, ``inner`` has also completed, and does not call ``_inner_ended``.
         """
 
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
-        """Handle the end of ``inner``, which makes no calls after this one.
+        """Handle the end of ``inner``. This is the last call that ``inner`` makes.
 
         ``error`` is ``None`` if the publisher has completed.
         """
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inners that must send before the owner can use the elements of ``inner``.
+        """Return the inner subscribers from which the owner still lacks elements.
 
-        For example, ``zip`` needs one element of each publisher.
+        Until these elements have come, the owner cannot use the elements of ``inner``. For example,
+        ``zip_`` needs one element of each publisher to make a tuple.
         """
 
 
 class Inner(Link):
-    """The subscriber to one of several publishers, on behalf of the operator ``owner``.
+    """An inner subscriber: the subscriber to one of the publishers of the operator ``owner``.
 
     Attributes:
-        requested: How many elements were requested. The requesting thread counts them.
-        received: How many elements have come. The signalling thread counts them.
-        attached: Whether this inner accepts requests. Only some owners set this attribute.
-        queue: The elements that wait for delivery. Only the thread that delivers uses this
-            attribute, ``consumed`` and ``done``.
+        requested: How many elements were requested. Only the requesting thread changes this number.
+        received: How many elements have come. Only the signalling thread changes this number.
+        attached: Whether this object accepts requests. Only some owners set this attribute.
+        queue: The elements that wait for delivery. Only the thread that delivers uses ``queue``,
+            ``consumed`` and ``done``.
         consumed: How many elements were delivered since the last request.
-        done: Whether this inner has ended.
+        done: Whether the publisher has ended.
     """
 
     __slots__ = (
@@ -103,7 +105,10 @@ class Inner(Link):
         self.done = False
 
     def subscribe(self) -> None:
-        """Subscribe. Then the owner's ``_inner_attached`` or ``_inner_ended`` is called."""
+        """Subscribe to the publisher. This leads to a call of ``owner._inner_attached``.
+
+        If the publisher is empty or fails, ``owner._inner_ended`` may be called instead.
+        """
         raise NotImplementedError
 
     def request(self, n: int) -> None:
@@ -111,43 +116,43 @@ class Inner(Link):
         raise NotImplementedError
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
+        """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        A turn is the millisecond for which work may occupy an event loop. Elements that are not
-        requested when the turn is over are left over for a later call. Return whether any elements
-        were requested. The operator must buffer received elements until this call returns.
+        A turn is the millisecond for which work may occupy an event loop. If elements are left over
+        when the turn ends, a later call requests them. Return whether any elements were requested.
+        The owner must buffer the elements that come until this call returns.
         """
         raise NotImplementedError
 
     @property
     def due(self) -> bool:
-        """Whether a part of the requests is left to a later turn on the event loop."""
+        """Whether ``request_for_a_turn`` has left elements to be requested by a later call."""
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
-        """Return the publisher's sequence (such as a list), so that the operator iterates it.
+        """Return the publisher's sequence (such as a list), so that the owner itself iterates it.
 
-        The operator calls this in place of ``request(UNBOUNDED)``. The result is ``None`` if the
-        publisher is no sequence, has got a request before, or must register elements for
-        ``on_discard``. Then the operator must call ``request``.
+        The owner calls this instead of ``request(UNBOUNDED)``. The result is ``None`` if the
+        publisher is no sequence, has already got a request, or must register elements for
+        ``on_discard``. Then the owner must call ``request``.
         """
         return None
 
     def cancel(self) -> None:
-        """Cancel upstream, unless it has ended. Drop the reference to the operator (§3.13)."""
+        """Cancel upstream, unless it has ended. Drop the reference to the owner (§3.13)."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Drop the references to the operator and to the elements that wait (§3.13)."""
+        """Drop the references to the owner and to the waiting elements (§3.13)."""
         self.owner = None
         self.queue = None
         if self.custody is not None:
             self.custody.close()
 
     def _report_end(self, error: BaseException | None) -> None:
-        """Tell the operator that this inner has ended, with ``error`` or by completion.
+        """Tell the owner that the publisher has failed with ``error``, or has completed.
 
-        After ``cancel`` the operator is not told. Then report ``error`` to ``on_dropped_error``.
+        After ``cancel`` there is no owner. Then report ``error`` to ``on_dropped_error``.
         """
         owner = self.owner
         if owner is not None:
@@ -160,7 +165,7 @@ class Inner(Link):
 
 
 def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
-    """Return a new ``Inner`` for ``publisher``. Its method ``subscribe`` makes the subscription."""
+    """Return a new inner subscriber for ``publisher``. It has not subscribed yet."""
     sequence = sequence_of(publisher)
     if sequence is not None:
         return _InnerSequence(owner, *sequence)
@@ -168,11 +173,11 @@ def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
 
 
 class InnerSubscriber(Inner, ListSubscriber):
-    """The subscriber to any publisher, even to one that breaks the rules of Reactive Streams.
+    """An inner subscriber that tolerates a publisher that breaks the rules of Reactive Streams.
 
     The publisher may signal ``None``, too many elements, or elements after its end. The publisher
-    may signal from several threads at once, send a second subscription, or raise. The operator
-    still gets only elements that it requested, and at most one end.
+    may signal from several threads at the same time, send a second subscription, or raise. The
+    owner still gets only elements that it requested, and at most one end.
     """
 
     __slots__ = ("_publisher", "_upstream", "burst")
@@ -188,14 +193,14 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The other inners that must send before the owner can use the elements of this inner."""
+        """The inner subscribers that must send before the owner can use elements of this object."""
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
     # -- methods that the owner calls --------------------------------------------------------------
 
     def subscribe(self) -> None:
-        """Subscribe to the publisher. If ``subscribe`` raises, the publisher has failed (§1.9)."""
+        """Subscribe to the publisher. If its ``subscribe`` raises, call ``on_error`` (§1.9)."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             subscribe_to(publisher, self)
@@ -204,9 +209,9 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.requested += n
         try:
             self._upstream.request(n)
-        except RecursionError:  # a RecursionError: only a caller with more stack can handle it
+        except RecursionError:  # re-raise the error: the stack has no room to handle it here
             raise
-        except Exception as raised:  # the publisher's request raised, which breaks §3.16
+        except Exception as raised:  # the subscription's request raised, which breaks §3.16
             self._break(raised)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
@@ -249,23 +254,23 @@ class InnerSubscriber(Inner, ListSubscriber):
         owner, custody = self.owner, self.custody
         if custody is not None and not self._upstream.in_custody:
             custody.enter(element)
-        if owner is None or self._upstream.over:  # drop an element after the end (§2.8)
+        if owner is None or self._upstream.over:  # drop an element that comes after the end (§2.8)
             self._upstream.on_late_element()
         elif self.received >= self.requested:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
             self.received += 1
             burst = [element] if custody is None else custody.pass_on([element])
-            del element  # without this line, an error's traceback keeps the element alive (§3.13)
+            del element  # so that the traceback of an exception keeps no element alive (§3.13)
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Give the operator the elements in ``burst``, which a run of stages has appended.
+        """Pass the elements in ``burst`` to the owner. A run of fused stages has appended them.
 
         The elements need no checks, because the run keeps the rules of Reactive Streams.
         """
         burst = self.burst[:]
-        self.burst.clear()  # do not replace the list: the run of stages still appends to it
+        self.burst.clear()  # do not replace the list: the run of fused stages still appends to it
         owner = self.owner
         if burst and owner is not None:
             self.received += len(burst)
@@ -284,14 +289,14 @@ class InnerSubscriber(Inner, ListSubscriber):
     def _end(self, error: BaseException | None) -> bool:
         if not self._upstream.ended():
             return False
-        self._upstream.never_attached()  # from now on, cancel any subscription that comes
+        self._upstream.never_attached()  # _upstream.attach() now cancels any later subscription
         if self.custody is not None:
             self.custody.close()
         self._report_end(error)
         return True
 
     def _break(self, error: BaseException) -> None:
-        """Cancel upstream, and tell the operator that this inner has failed with ``error``."""
+        """Cancel upstream, and tell the owner that the publisher has failed with ``error``."""
         owner, first = self.owner, self._upstream.cancel()
         self.cancel()
         if owner is not None and first:
@@ -299,10 +304,10 @@ class InnerSubscriber(Inner, ListSubscriber):
 
 
 class _InnerSequence(Inner):
-    """The inner for a sequence, such as a list: ``request`` iterates the sequence.
+    """An inner subscriber for a sequence, such as a list. ``request`` iterates the sequence.
 
-    The elements also pass through the stages below the sequence. The iterator of a sequence never
-    waits and needs no closing. So ``cancel`` only ends the loop.
+    If stages are below the sequence, the elements pass through the stages. The iterator of a
+    sequence never waits and needs no closing. So ``cancel`` only ends the loop over the iterator.
     """
 
     __slots__ = (
@@ -344,14 +349,14 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.wrap_stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # cancel() ran on another thread before ``_run`` was set
+        if self.owner is None:  # on another thread, cancel() ran before ``_run`` was set
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
 
     def request(self, n: int) -> None:
         self.requested += n
-        if self.owner is None or self._iterator is None:  # this inner is cancelled or at its end
+        if self.owner is None or self._iterator is None:  # this object is cancelled, or has ended
             return
         demand = self._demand
         if demand is None:
@@ -360,7 +365,7 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        if self._run is None:  # the sequence is over, or has no stages
+        if self._run is None:  # the sequence has ended, or there are no stages
             if n:
                 self.request(n)
             return n > 0
@@ -384,7 +389,7 @@ class _InnerSequence(Inner):
         if self.requested or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # cancel() ran on another thread before ``_demand`` was set
+        if self.owner is None:  # on another thread, cancel() ran before ``_demand`` was set
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -405,7 +410,7 @@ class _InnerSequence(Inner):
                 self._end(error)
                 return
             n -= len(burst)
-            if self._ended and not burst:  # the sequence has become shorter meanwhile
+            if self._ended and not burst:  # the user has shortened the sequence meanwhile
                 self._end(None)
                 return
             if self._ended:
@@ -418,8 +423,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # Without stages (``_demand`` is None), register the elements for ``on_discard`` here. With
-        # stages, their run registers the elements itself.
+        # If there are no stages, ``_demand`` is None. Then the elements must be registered for
+        # ``on_discard`` here. If there are stages, their fused run has registered the elements.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -433,11 +438,11 @@ class _InnerSequence(Inner):
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:
-        """Pass elements of the sequence through the stages to the operator.
+        """Pass elements of the sequence through the stages, and the results to the owner.
 
-        If ``forever`` is true, go on until the demand is met. Otherwise stop after one turn on the
-        event loop (a millisecond). The first burst has one element, because the functions of stages
-        can be slow. If they are quick, later bursts have more elements.
+        Stop when the demand is met. If ``forever`` is false, also stop after one turn (a
+        millisecond on the event loop). The first burst has one element, because the functions of
+        the stages can be slow. If these functions are quick, later bursts have more elements.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:
@@ -469,7 +474,8 @@ class _InnerSequence(Inner):
     def _finish(self) -> bool:
         """Pass on the elements that stages hold at the end of the sequence, such as a last batch.
 
-        Return false if there is too little demand for these elements.
+        Then tell the owner that the sequence has ended. Return false if the demand is too small to
+        pass on all these elements.
         """
         run = self._run
         if run is not None:
@@ -483,7 +489,7 @@ class _InnerSequence(Inner):
         return True
 
     def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
-        """Call ``step``, a method of ``_run``, and return its status.
+        """Call ``step``, a method of ``_run``, and return the resulting status.
 
         Return ``CANCELLED`` if another thread has called ``cancel`` meanwhile.
         """
@@ -507,7 +513,7 @@ class _InnerSequence(Inner):
         self._report_end(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # drop stages: their seed may be an element (§3.13)
+        self._iterator = self._stages = None  # a stage's seed may be an element (§3.13)
         run, self._run = self._run, None
         if run is not None:
             run.clear()

@@ -13,21 +13,22 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 class BoundaryMetrics:
     """The metrics of one boundary.
 
-    Reading does not stop the boundary, so the values can belong to slightly different times.
-    ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers count their
-    waiting time only from the first reading on. The reason: this counting takes a quarter of the
-    time that the operator takes for an element.
+    The values are read while the boundary works, so they can belong to slightly different times.
+    ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers do not
+    count their waiting times before the metrics are read for the first time. The reason: counting
+    takes a quarter of the time that the operator takes for an element.
 
     Attributes:
         name: The boundary with its bounds, as ``describe()`` names it.
-        held: Elements that wait in the boundary, without the element that is being delivered.
-        max_held: The bound on ``held``.
-        held_bytes: The bytes of the waiting elements and of the element being delivered, as the
-            weigher gives them; ``None`` without a weigher.
-        demand: Elements that downstream has requested and that are not delivered yet.
-        waited_for_upstream: Seconds with demand, but without an element to deliver.
-        waited_for_demand: Seconds without demand, whether or not an element was ready.
-        dropped: Elements that an overflow strategy dropped.
+        held: The number of elements that wait in the boundary. An element that is being delivered
+            does not count.
+        max_held: The upper limit of ``held``.
+        held_bytes: The bytes of the waiting elements and of the element that is being delivered,
+            according to the weigher. ``None`` if there is no weigher.
+        demand: The number of elements that downstream has requested and not yet received.
+        waited_for_upstream: Seconds during which there was demand, but no element to deliver.
+        waited_for_demand: Seconds during which there was no demand, with or without an element.
+        dropped: The number of elements that an overflow strategy has dropped.
     """
 
     name: str
@@ -40,17 +41,17 @@ class BoundaryMetrics:
     dropped: int = 0
 
 
-#: The value of ``Waits._since`` during a wait that began when times were not counted yet.
+#: ``_UNCOUNTED``: the value of ``Waits._since`` during a wait whose time is not counted.
 _UNCOUNTED: Final = -1.0
 
 
 class Waits:
-    """Counts how long a drain, which delivers elements, has waited for upstream and for demand.
+    """Measures how long the drain loop of a boundary waits for elements, and how long for demand.
 
-    The thread that runs the drain writes the times. Any thread may read them. If
-    ``from_first_reading`` is true, the times are counted only from the first reading on, because
-    counting takes time. ``counts`` is true when the times are counted. ``BoundaryMetrics`` explains
-    ``name`` and ``max_held``.
+    The thread that runs the drain loop writes the times, and any thread may read them. If
+    ``from_first_reading`` is true, times are counted only after ``metrics`` was called for the
+    first time, because counting makes the drain loop slower. The attribute ``counts`` says whether
+    times are counted now. See ``BoundaryMetrics`` for ``name`` and ``max_held``.
     """
 
     __slots__ = ("_demand", "_for_demand", "_max_held", "_name", "_since", "_upstream", "counts")
@@ -59,12 +60,12 @@ class Waits:
         self._name = name
         self._max_held = max_held
         self.counts = not from_first_reading
-        self._since = 0.0  # the time at which the wait began; 0: there is no wait now
+        self._since = 0.0  # the time at which the current wait began; 0 if there is no wait
         self._for_demand = True
         self._upstream = self._demand = 0.0
 
     def begin(self, *, for_demand: bool) -> None:
-        """Begin to count a wait: for demand if ``for_demand`` is true, otherwise for an element."""
+        """Begin to measure a wait: for demand if ``for_demand`` is true, else for an element."""
         self._for_demand = for_demand
         self._since = perf_counter() if self.counts else _UNCOUNTED
 
@@ -79,18 +80,18 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary, made from the arguments and the waiting times.
+        """Return the metrics of the boundary: the arguments, and the waiting times.
 
-        A negative ``demand`` means that the stream has ended. Before the end, the times include the
-        current wait.
+        A negative ``demand`` means that the stream has ended. Before the end, the waiting times
+        include the current wait.
         """
-        if self._since == _UNCOUNTED:  # the demand may have changed since begin(): test it again
+        if self._since == _UNCOUNTED:  # the demand may have changed since begin(): test it anew
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # The wait may have just ended on another thread. Then ``_since`` is wrong until the
-                # next begin() replaces ``_since``.
+                # At this moment the wait may end on another thread. Then ``_since`` is wrong until
+                # the next call of begin() sets it.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
@@ -107,7 +108,7 @@ class Waits:
 
 
 class _Placeholder:
-    """A placeholder that ``metrics_of`` replaces by the metrics above ``subscription``."""
+    """Stands for the metrics above ``subscription``. ``metrics_of`` replaces the placeholder."""
 
     __slots__ = ("subscription",)
 
@@ -118,8 +119,9 @@ class _Placeholder:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
-    Any thread may call this at any time. After the end of the stream only the nearest boundary has
-    metrics: ``held`` and ``demand`` are 0, and totals, such as ``dropped``, are kept.
+    Any thread may call this at any time. After the end of the stream, the result contains only the
+    metrics of the nearest boundary. There ``held`` and ``demand`` are 0, and totals, such as
+    ``dropped``, keep their last values.
 
     Args:
         subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
@@ -137,9 +139,10 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return the metrics of the boundaries above ``subscription``, for use in a ``metrics`` method.
+    """Return the metrics of the boundaries above ``subscription``.
 
-    The tuple can contain placeholders. ``metrics_of`` replaces them by metrics.
+    For use in ``metrics`` methods: the tuple can contain a ``_Placeholder`` instead of further
+    metrics. ``metrics_of`` replaces the placeholders.
     """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()
@@ -148,6 +151,6 @@ def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 def metrics_further_up(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return a placeholder for the metrics above ``subscription``.
 
-    ``metrics_of`` replaces placeholders in a loop, so that calls do not nest in a long chain.
+    ``metrics_of`` replaces placeholders in a loop. So the calls in a long chain do not nest.
     """
     return (cast("BoundaryMetrics", _Placeholder(subscription)),)

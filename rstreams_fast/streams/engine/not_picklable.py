@@ -1,4 +1,4 @@
-"""Marks the classes whose objects cannot be pickled: subscriptions, runs, live subscribers."""
+"""Makes objects that belong to a running stream, such as subscriptions, impossible to pickle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_internal", "not_picklable"]
 
 
 def not_picklable(self: object) -> NoReturn:
-    """Raise a ``TypeError``. Used as the ``__reduce__`` of classes that cannot be pickled."""
+    """Raise a ``TypeError``. Classes whose objects cannot be pickled use this as ``__reduce__``."""
     raise TypeError(
         f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
         "the threads that run it; pickle the Stream, and subscribe to it where it is to run"
@@ -18,6 +18,6 @@ def not_picklable(self: object) -> NoReturn:
 def is_internal(thing: object) -> bool:
     """Return whether ``thing`` is a subscriber or subscription of this package.
 
-    Such an object keeps the rules of Reactive Streams, so its callers need fewer checks.
+    These objects keep the rules of Reactive Streams. So code that uses them needs fewer checks.
     """
     return type(thing).__reduce__ is not_picklable

@@ -1,7 +1,7 @@
-"""The base of operators that subscribe to one publisher.
+"""The base class of subscriptions of operators that subscribe to one publisher.
 
-If the publisher breaks a rule of Reactive Streams, the stream ends with an error, or the wrong
-signal has no effect. The operator's own subscriber sees a publisher that keeps the rules.
+If the publisher breaks a rule of Reactive Streams, the stream fails, or the wrong signal has no
+effect. So the subscriber below the operator never sees that a rule was broken.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TOO_MANY: Final = "§1.1: more elements came than had been asked for"
 
 
 class OperatorSubscriber(Drain):
-    """The subscriber of upstream, and the subscription of downstream. Subclasses add ``on_next``.
+    """Subscribes to upstream, and is the subscription of downstream. Subclasses add ``on_next``.
 
-    ``_upstream`` makes the requests, and cancels upstream. ``on_error`` signals an error at once. A
-    subclass that holds elements can override ``on_error``, and there call ``_keep_error`` or
-    ``_fail_after_elements``: these signal the error after the held elements. Such a subclass also
-    sets ``_waits``, which measures waiting times.
+    ``_upstream`` makes the requests, and cancels upstream. ``on_error`` signals an error
+    immediately. A subclass that holds elements can override ``on_error`` and call ``_keep_error``
+    or ``_fail_after_elements``, which signal the error after the held elements. A subclass that
+    holds elements must also set ``_waits``, which measures waiting times.
     """
 
     __slots__ = ("_completed", "_upstream", "_waits")
@@ -44,10 +44,10 @@ class OperatorSubscriber(Drain):
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
         self._upstream = Upstream()
-        self._completed = False  # whether upstream has ended; some elements may still wait here
+        self._completed = False  # whether upstream has ended; elements may still wait for delivery
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Keep the first subscription, signal ``on_subscribe``, and cancel any other (§2.5)."""
+        """Keep the first subscription, and signal ``on_subscribe``. Cancel later ones (§2.5)."""
         if self._upstream.attach(subscription):
             self._begin()
 
@@ -55,26 +55,27 @@ class OperatorSubscriber(Drain):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once (§4.2), even without demand (§2.10)."""
+        """Signal the error immediately (§4.2), even without demand (§2.10)."""
         check_error_signal(self, error)
         self._upstream.ended()
         self._fail(error)
 
     def _keep_error(self, error: BaseException) -> None:
-        """Signal an error of upstream after the elements that wait.
+        """Signal an error of upstream after the waiting elements.
 
-        If upstream has ended before, this signal breaks a rule, and the stream fails at once.
+        If upstream has already ended, this second end breaks a rule. Then the stream fails
+        immediately.
         """
         check_error_signal(self, error)
         if self._completed:
-            self._fail(error)  # upstream has signalled two ends, which breaks a rule
+            self._fail(error)
         else:
             self._fail_after_elements(error)
 
     def _fail_after_elements(self, error: BaseException) -> None:
-        """Signal ``error`` after the elements that wait.
+        """Signal ``error`` after the waiting elements.
 
-        If upstream has ended before, report ``error`` to ``on_dropped_error`` instead.
+        If upstream has already ended, report ``error`` to ``on_dropped_error`` instead.
         """
         if self._upstream.ended():
             self._late_error = error
@@ -85,7 +86,7 @@ class OperatorSubscriber(Drain):
         self._begin_late()
 
     def on_complete(self) -> None:
-        """Complete once all elements are delivered. The completion needs no demand (§2.9)."""
+        """Signal ``on_complete`` when all elements are delivered, even without demand (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
@@ -103,12 +104,12 @@ class OperatorSubscriber(Drain):
         self._begin_late()
 
     def _begin_late(self) -> None:
-        """Signal ``on_subscribe`` (§1.9), if upstream ended or failed without ``on_subscribe``."""
+        """Signal ``on_subscribe`` (§1.9) if upstream ended or failed without ``on_subscribe``."""
         if self._upstream.never_attached():
             self._begin()
 
     def _check_element(self, element: Any) -> None:
-        """If ``element`` is ``None``, fail the stream and raise a ``TypeError`` (§2.13)."""
+        """If ``element`` is ``None``, fail the stream, and raise a ``TypeError`` (§2.13)."""
         if element is None:
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
@@ -120,7 +121,8 @@ class OperatorSubscriber(Drain):
     def _takes(self, element: Any) -> bool:
         """Check ``element``, and return whether it may be delivered.
 
-        Return false if the stream has ended (§2.8) or has not begun (§1.9).
+        Return false if the stream has ended (§2.8), or if upstream has not called ``on_subscribe``
+        yet (§1.9).
         """
         self._check_element(element)
         takes = not self._completed and self._demand.value >= 0
@@ -132,10 +134,10 @@ class OperatorSubscriber(Drain):
         return takes
 
     def _add_element(self, element: Any, accept: Callable[[Any], bool]) -> bool:
-        """Add the element by the function ``accept``. Return whether the element was added.
+        """Check ``element``, and pass it to the function ``accept``, which stores it.
 
-        An element is not added if it came after the end, or if the publisher broke a rule. A broken
-        rule ends the stream with an error.
+        Return false if the element was not stored: it came after the end of the stream, or upstream
+        has broken a rule. A broken rule also fails the stream.
         """
         if not self._takes(element):
             return False
@@ -152,16 +154,16 @@ class OperatorSubscriber(Drain):
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self, *, on_threads: bool = True) -> None:
-        """Limit synchronous publishers above to one turn (a millisecond) of work at a time.
+        """Let synchronous publishers above work for only one turn (a millisecond) at a time.
 
-        These publishers work within ``request``. So this subscription must make its requests on its
-        resource (an event loop or executor). ``on_threads``: whether the limit also holds on a
-        thread without an event loop. False if the resource is the calling thread.
+        Synchronous publishers work within ``request``. So this subscription must make its requests
+        on its resource (an event loop or executor). ``on_threads`` says whether the limit also
+        holds on a thread without an event loop. Pass false if the resource is the calling thread.
         """
         if self._resource is not None:
             self.turns = Turns(self._enter, on_threads=on_threads)
             loop = running_loop()
-            if loop is not None:  # the subscribing thread may be this loop's
+            if loop is not None:  # the subscribing thread runs an event loop: begin a turn there
                 self.turns.begin(loop)
 
     def _work_for_a_turn(self) -> bool:
@@ -174,14 +176,14 @@ class OperatorSubscriber(Drain):
         return more
 
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
-        """Deliver elements from ``held``, which ``run`` iterates.
+        """Deliver elements from the buffer ``held``, which the fused run ``run`` iterates.
 
-        If upstream has ended and ``held`` is empty, end the stream. Return whether there is more to
-        do at once. Only for a subscription that holds elements.
+        If upstream has ended and ``held`` is empty, end the stream. Return whether work is left.
+        Only for subclasses that hold elements.
         """
         self._waits.end()
         # Read _completed before ``held``. Upstream sets _completed after the last element. So if
-        # _completed is true here, ``held`` has all elements that are left.
+        # _completed is true here, ``held`` contains all elements that are left.
         completed = self._completed
         status = self._burst_on(run)
         if status is RunStatus.MORE:
@@ -202,14 +204,14 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # upstream's request raised, which breaks §3.16
+            self._fail(raised)  # the subscription's request raised, which breaks §3.16
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` elements, and those that earlier calls left over, for one turn at most.
+        """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        A turn is the millisecond for which work may occupy an event loop. Elements that are not
-        requested when the turn is over are left over for a later call. Return whether any elements
-        were requested. Only for a subscription that holds elements.
+        A turn is the millisecond for which work may occupy an event loop. If elements are left over
+        when the turn ends, a later call requests them. Return whether any elements were requested.
+        Only for subclasses that hold elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.resume_paused():
@@ -220,7 +222,7 @@ class OperatorSubscriber(Drain):
         except RecursionError:
             raise
         except Exception as raised:
-            self._fail(raised)  # upstream's request raised, which breaks §3.16
+            self._fail(raised)  # the subscription's request raised, which breaks §3.16
             return False
 
     def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline: the description of a source and its operators, from which a publisher is made."""
+"""Pipelines: publishers that are made from the description of a source and its operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["Pipeline", "as_pipeline", "sequence_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: A linked list, the last part first. So adding an operator to a long stream copies no parts.
+#: ``_Parts`` is a linked list that begins with the last part of a stream. So the parts need not be
+#: copied when an operator is added to a stream.
 _Parts = tuple[()] | tuple["_Parts", Part]
 _NO_STAGES: Final = Stages()
 
@@ -41,7 +42,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts below the source, the uppermost first."""
+        """The stages and boundaries below the source, in the order in which elements pass them."""
         parts: list[Part] = []
         left = self._parts
         while left:
@@ -50,19 +51,19 @@ class Pipeline(Generic[T_co]):
         return tuple(reversed(parts))
 
     def with_part(self, part: Part) -> Self:
-        """Return a pipeline with ``part`` added at the end. The old parts are not copied."""
+        """Return a new pipeline with ``part`` added at the end. The other parts are not copied."""
         longer = type(self)(self.source)
         longer._parts = (self._parts, part)
         return longer
 
     def with_stage(self, *op: Any) -> Self:
-        """Return a pipeline with the stage ``op`` added at the end."""
+        """Return a new pipeline with the stage ``op`` (name, argument, seed) added at the end."""
         return self.with_part(Stage(op))
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
-        """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
+        """Start to signal ``subscriber``. The first signal is ``on_subscribe`` (§1.9).
 
-        All failures but the ``TypeError`` below are signalled by ``on_error``, after
+        All failures except the ``TypeError`` below are signalled by ``on_error``, after
         ``on_subscribe``.
 
         Args:
@@ -78,10 +79,10 @@ class Pipeline(Generic[T_co]):
         publisher.subscribe(subscriber)
 
     def publisher_itself(self) -> Publisher[Any] | None:
-        """Return the source's publisher, if the pipeline adds nothing to that publisher.
+        """Return the publisher that is the source, if the pipeline adds nothing to this publisher.
 
-        Return ``None`` if the pipeline has stages or boundaries. Also return ``None`` if the
-        publisher may break the rules of Reactive Streams: the pipeline then adds a guard.
+        Otherwise return ``None``: the source is iterated, the pipeline has stages or boundaries, or
+        it adds a guard, because the publisher may break the rules of Reactive Streams.
         """
         source = self.source
         if self._parts or not isinstance(source, PublisherSource) or not source.trusted:
@@ -90,17 +91,18 @@ class Pipeline(Generic[T_co]):
 
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    """Return the source and the stages of ``publisher``, for a caller that iterates the source.
+    """Return the source and the stages of ``publisher``, so that the caller iterates the source.
 
-    Return ``None`` if the source is no sequence (such as a list), if ``publisher`` has parts that
-    are not stages, or if the stages take no element at all.
+    Return ``None`` if the source is not a sequence (such as a list), if ``publisher`` has operators
+    that are not stages, or if the stages take no elements, as with ``take(0)``.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # A subclass of Pipeline may override ``subscribe``. So an ``isinstance`` test is not enough.
+    # An ``isinstance`` test is not enough, because a subclass of Pipeline may override
+    # ``subscribe``. Such a publisher must be subscribed to.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher
@@ -121,7 +123,10 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
-    """Return ``publisher`` as a pipeline, which keeps the rules even if ``publisher`` does not."""
+    """Return a pipeline that keeps the rules, even if ``publisher`` breaks them.
+
+    If ``publisher`` is a pipeline, return ``publisher``.
+    """
     if isinstance(publisher, Pipeline):
         return publisher
     name = f"from_publisher({type(publisher).__name__})"

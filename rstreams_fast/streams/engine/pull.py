@@ -1,4 +1,4 @@
-"""A publisher that iterates a source and passes the elements through fused stages (a run)."""
+"""A publisher that iterates a source, and passes the elements through fused stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PullSegment"]
 
 
 class PullSegment:
-    """Publishes the results of the stages ``program`` for the elements of ``source``.
+    """Iterates ``source``, and publishes the results of the stages ``program``.
 
     All work is done on ``executor``. If ``executor`` is ``...``, the publisher is synchronous: it
     works on the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
@@ -35,8 +35,8 @@ class PullSegment:
     def sequence(self) -> tuple[PullSource, Stages] | None:
         """Return the source and the stages, for a subscriber that iterates the source itself.
 
-        Return ``None`` if the subscriber must subscribe instead: the source is no sequence, there
-        is an executor, or the stages have a seed.
+        Return ``None`` if the subscriber must subscribe: the source is not a sequence (such as a
+        list), there is an executor, or the stages have a seed.
         """
         ours = self._executor is ... and self._source.is_sequence
         return (self._source, self._program) if ours and self._program.seed is MISSING else None
@@ -65,16 +65,16 @@ class _PullSubscription(Drain):
 
     @property
     def works_in_request(self) -> bool:
-        """Whether ``request`` makes the elements before it returns, and so can take long.
+        """Whether ``request`` can take long, because it makes the elements before it returns.
 
-        This is false for a sequence without stages, which is quick, and if an executor does the
-        work.
+        False if an executor does the work. Also false for a sequence (such as a list) without
+        stages, because its iteration is quick.
         """
         slow = bool(self._program.stages) or not self._is_sequence
         return slow and super().works_in_request
 
     def _open(self, source: PullSource) -> bool:
-        """Open the source. If the source raises, fail the stream, and return false."""
+        """Open ``source``, and store its iterator. Return false if the source raised an error."""
         if self._program.takes_nothing:
             self._iterator = iter(())
             return True
@@ -109,7 +109,7 @@ class _PullSubscription(Drain):
             if source is not None and not self._open(source):
                 return self._act_on_end()
             if demand == 0 and not self._is_over():
-                return False  # make no FusedRun yet: many subscriptions never request anything
+                return False  # make no FusedRun yet: many subscribers never request an element
             run = self._make_run()
             if run is None:
                 return self._act_on_end()
@@ -127,15 +127,15 @@ class _PullSubscription(Drain):
         return self._end_with_status(status, run)
 
     def _is_over(self) -> bool:
-        """Return whether no element can follow. Then the stream completes without demand (§1.2).
+        """Return whether the source has no more elements, so that the stream can complete now.
 
-        If the iterator raises, the stream fails with the exception.
+        Completion needs no demand (§1.2). If the iterator raises, the stream fails.
         """
         iterator, run = self._iterator, self._run
         if iterator is None:
             return False
         if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
-            return False  # the seed was not delivered yet
+            return False  # the seed, the first element, was not delivered yet
         try:
             self._ended = at_end(iterator)
         except Exception as raised:

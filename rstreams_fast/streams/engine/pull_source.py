@@ -1,4 +1,4 @@
-"""Sources that are iterated, and functions that read, test and close their iterators."""
+"""Sources that are iterated, and functions that read, test and close the iterators of sources."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["CountedIterator", "PullSource", "at_end", "close_source", "take_burs
 
 
 class PullSource(Protocol):
-    """A source of elements that is iterated anew for each subscriber."""
+    """A source that makes a new iterator of its elements for each subscriber."""
 
     def open(self) -> Iterator[Any]:
-        """Return a new iterator. If this raises, the subscriber gets the exception."""
+        """Return a new iterator. If ``open`` raises, the subscriber gets the exception."""
         ...
 
     def describe(self) -> str:
-        """Return one line that names the source."""
+        """Return one line of text that names the source."""
         ...
 
     @property
@@ -37,30 +37,31 @@ class CountedIterator(Iterator[Any]):
         raise NotImplementedError
 
 
-# The iterators of these sequences have an exact length hint: 0 means that the iterator has ended.
-# There is one sequence for each type of iterator. ``_EXACT`` has these types.
+# The iterators of ``_SEQUENCES`` have an exact length hint: 0 means that the iterator has ended.
+# ``_SEQUENCES`` contains one sequence for each type of iterator. ``_EXACT`` contains these types.
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
-# The iterators of these containers have a length hint of 0 in two cases: the iterator has ended, or
-# the container was changed. In the second case ``next`` raises. ``_PROBED`` has these types.
+# The iterators of ``_CHANGING`` have a length hint of 0 in two cases: the iterator has ended, or
+# its container was changed during the iteration. In the second case ``next`` raises an exception.
+# ``_PROBED`` contains the types of these iterators.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
 
 def at_end(iterator: Iterator[Any]) -> bool:
-    """Return whether ``iterator`` is known to have ended, without taking an element.
+    """Return whether ``iterator`` has ended, as far as this is known without taking an element.
 
-    An exception that ``iterator`` raises at its end propagates to the caller.
+    If ``iterator`` raises at its end, the exception propagates to the caller.
     """
     kind = type(iterator)
     if kind in _EXACT or isinstance(iterator, CountedIterator):
         return length_hint(iterator, 1) == 0
     if kind not in _PROBED or length_hint(iterator, 1) != 0:
         return False
-    for _ in iterator:  # this loop raises if the container was changed; it takes no element
+    for _ in iterator:  # raises if the container was changed; otherwise there is no element
         break
     return True
 
@@ -68,13 +69,13 @@ def at_end(iterator: Iterator[Any]) -> bool:
 def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exception | None]:
     """Take up to ``most`` elements from ``iterator``.
 
-    Returns the elements, whether the iterator has ended, and its exception. The exception is
-    ``None`` if the iterator raised none.
+    Return three values: the elements, whether the iterator has ended, and the exception of the
+    iterator (``None`` if it has not raised).
     """
     burst: list[Any] = []
     over, error = False, None
     try:
-        # If the iterator raises, ``extend`` leaves the elements that came before in ``burst``.
+        # If the iterator raises, ``burst`` keeps the elements that came before the exception.
         burst.extend(islice(iterator, most))
         over = len(burst) < most or at_end(iterator)
     except Exception as raised:
@@ -85,13 +86,13 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
     try:
         return burst, over, error
     finally:
-        del burst, error  # without this line, an error's traceback keeps elements alive (§3.13)
+        del burst, error  # so that the traceback of an exception keeps no element alive (§3.13)
 
 
 def close_source(iterator: Iterator[Any]) -> None:
-    """Close ``iterator`` if it is a generator, so that its ``finally`` runs now.
+    """Close ``iterator`` if it is a generator, so that its ``finally`` blocks run now.
 
-    Other iterators, such as files, are not closed here: the user must close them.
+    Other iterators, such as files, are not closed: the user must close them.
     """
     if isinstance(iterator, Generator):
         iterator.close()

@@ -1,9 +1,9 @@
-"""The subscriber to a publisher that passes the elements through fused stages (a run).
+"""A subscription that subscribes to a publisher and passes its elements through fused stages.
 
 Each element is processed on the thread that signals the element. The publisher may call ``on_next``
 within ``request``. The publisher may even break the rules of Reactive Streams: it may signal from
-several threads at once, send ``None`` or too many elements, signal after its end, or call
-``on_subscribe`` twice. Downstream still sees a publisher that keeps the rules.
+several threads at the same time, send ``None`` or too many elements, signal after its end, or call
+``on_subscribe`` twice. Downstream never sees that a rule was broken.
 """
 
 from __future__ import annotations
@@ -24,56 +24,57 @@ __all__ = ["PushObserver", "PushSubscription", "UpstreamCalls"]
 
 
 class PushObserver(Protocol):
-    """An observer that a ``PushSubscription`` informs of requests and deliveries."""
+    """An object that a ``PushSubscription`` informs about requests and deliveries."""
 
     def wrap_on_next(self, on_next: Callable[[Any], object], /) -> Callable[[Any], object]:
-        """Return a wrapper of ``on_next``. Stages call the wrapper with each result."""
+        """Return a wrapper of the subscriber's ``on_next``. Stages pass results to the wrapper."""
 
     def before_request(self, demand: int, /) -> None:
-        """Take note of a request. ``demand`` is the demand before the request."""
+        """Take note that downstream requests elements. ``demand`` is the demand until now."""
 
     def demand_rose(self) -> None:
         """Take note that a request has raised the demand from zero."""
 
     def close(self) -> None:
-        """Drop all references. Called at the end of the stream."""
+        """Drop all references, because the stream has ended."""
 
 
 class UpstreamCalls(Protocol):
-    """Makes the calls of one ``PushSubscription`` to upstream, on threads of its own choice."""
+    """Chooses the threads on which one ``PushSubscription`` makes its calls to upstream."""
 
     def is_ready(self) -> bool:
-        """Return whether the subscription may request now. Called at ``on_subscribe``.
+        """Return whether the subscription may request elements now, during ``on_subscribe``.
 
-        If the result is false, this object later calls ``subscription._make_requests``.
+        If the result is false, this object must call ``subscription._make_requests`` later.
         """
 
     def schedule_requests(self, subscription: PushSubscription, /) -> None:
         """Call ``subscription._make_requests``, now or later, on any thread."""
 
     def make_call(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
-        """Run ``call``, which makes one call to upstream. ``_make_requests`` calls this."""
+        """Run ``call``, which makes one call to upstream. Called by ``_make_requests``."""
 
     def close(self) -> None:
-        """Release the threads that make the calls. Called at the end of the stream."""
+        """Release the threads that make the calls, because the stream has ended."""
 
 
 class PushSubscription(OperatorSubscriber):
-    """The subscriber of upstream, and the subscription of the subscriber below the stages.
+    """Subscribes to upstream, and is the subscription of the subscriber below the fused stages.
 
-    There are two kinds of work, each done by one thread at a time. The drain signals downstream.
-    The other work is to make requests to upstream: ``_requesting`` lets one thread make requests.
-    This thread must have left the drain, because upstream may call ``on_next`` before ``request``
-    returns.
+    There are two kinds of work, each done by one thread at a time. The drain loop signals
+    downstream. The other work is to make requests to upstream: the ``Wip`` in ``_requesting`` lets
+    one thread at a time make requests. This thread must first leave the drain loop, because
+    upstream may call ``on_next`` before ``request`` returns.
 
     Args:
         subscriber: The subscriber below the stages.
         program: The stages.
-        observer: A function that makes the ``PushObserver`` to inform of requests and deliveries.
-        early: Whether ``start`` signals ``on_subscribe`` downstream. By default ``on_subscribe`` is
-            signalled when upstream has signalled ``on_subscribe``.
-        calls: The object that makes the calls to upstream. Default: the requesting thread makes
-            them.
+        observer: A function that makes a ``PushObserver``, which this object informs about requests
+            and deliveries.
+        early: Whether ``start`` signals ``on_subscribe`` downstream. By default, ``on_subscribe``
+            is signalled downstream when upstream has signalled ``on_subscribe``.
+        calls: The object that makes the calls to upstream. By default, the thread that requests
+            elements makes the calls.
     """
 
     __slots__ = (
@@ -109,7 +110,7 @@ class PushSubscription(OperatorSubscriber):
         self._early = early
         self._calls = calls
         if calls is not None:
-            # ``turns`` limits how long requests occupy an event loop. It does not apply here,
+            # ``turns`` limits how long requests occupy an event loop. No limit is needed here,
             # because ``calls`` makes the requests on another thread.
             self.turns = None
         self._observer = None if observer is None else observer(self)
@@ -121,31 +122,34 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        # A seed is the first element. So with a seed, request one element less from upstream.
+        # A seed is the first element of the stream. So if there is a seed, request one element less
+        # from upstream.
         self._seed_count = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
-        self._requests_left = limits.most  # the most elements still to request from upstream
+        self._requests_left = limits.most  # how many elements may still be requested from upstream
         self._outstanding: DemandCounter | None = DemandCounter() if limits.drops else None
         self._replacements = 0
         self._pending = DemandCounter()
-        # Lets one thread at a time make requests, and no thread before on_subscribe has returned.
+        # ``_requesting`` lets one thread at a time make requests to upstream. ``held=True`` lets no
+        # thread do so before on_subscribe has returned.
         self._requesting = Wip(held=True)
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next accepts elements
         self._ended = program.takes_nothing
-        # Whether on_next may process an element at once. If there is a seed, this is false until
-        # the seed is sent. If the stages take no elements, this is always false.
+        # ``_direct``: whether on_next may process an element without queueing it. If there is a
+        # seed, ``_direct`` is false until the seed is sent. If the stages take no elements, as with
+        # ``take(0)``, ``_direct`` is always false.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Add demand for ``n`` results of the stages, and request enough elements from upstream."""
+        """Add demand for ``n`` results of the stages, and request elements from upstream."""
         try:
-            # ``n`` can be an object with ``__index__``. Convert ``n`` only once: a second call of
-            # ``__index__`` can return another number.
+            # ``n`` can be an object with ``__index__``. Convert ``n`` only once, because a second
+            # call of ``__index__`` can return another number.
             n = check_request(n)
         except Exception as refused:
             self._bad_request(refused)
@@ -159,7 +163,7 @@ class PushSubscription(OperatorSubscriber):
         if before == 0 and observer is not None:
             observer.demand_rose()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # deliver the seed, or the last elements that stages hold
+            self._enter()  # deliver the seed, or the elements that stages hold after the end
         self._add_request(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -167,7 +171,8 @@ class PushSubscription(OperatorSubscriber):
     def start(self) -> bool:
         """Signal ``on_subscribe`` downstream. Return false if the subscriber raised.
 
-        Elements and terminal signals that upstream sends meanwhile are passed on afterwards.
+        If upstream signals during this call, its signals are passed on after ``on_subscribe`` has
+        returned.
         """
         started = self._signal_on_subscribe()
         if started:
@@ -175,7 +180,7 @@ class PushSubscription(OperatorSubscriber):
         return started
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5), and make the pending requests."""
+        """Keep the first subscription, and make the pending requests. Cancel later ones (§2.5)."""
         if not self._early:
             super().on_subscribe(subscription)
         elif self._upstream.attach(subscription) and (
@@ -192,15 +197,16 @@ class PushSubscription(OperatorSubscriber):
             super()._begin_late()
 
     def on_next(self, element: Any, /) -> None:
-        """Process ``element``, or queue it if another element is being processed (§2.11)."""
+        """Process ``element``. If another element is being processed, queue ``element`` (§2.11)."""
         self._check_element(element)
         if not self._open:
             self._upstream.on_late_element()
             return
         wip = self._wip
         if not wip.enter():
-            # The drain is running: on another thread, or on this thread, where a request in
-            # on_next has led to this call. The drain takes the element from _backlog.
+            # The drain loop is already running: on another thread, or in an outer call on this
+            # thread (there a request within on_next has led to this call). The drain loop takes the
+            # element from _backlog.
             if not self._upstream.attached:
                 self._too_early()
             elif self._most_coming() > len(self._backlog):
@@ -230,27 +236,29 @@ class PushSubscription(OperatorSubscriber):
                         self._enter_requesting()
                     return
         del element
-        self._drain()  # do the work that other threads have left to this thread
+        self._drain()  # handle the events of threads that have entered the drain meanwhile
 
     def _most_coming(self) -> int:
-        """Return how many requested elements, at most, are to come or wait in ``_backlog``.
+        """Return at most how many requested elements are still to be processed.
 
-        After the end of the stream there is no limit: the drain then clears ``_backlog``.
+        This includes the elements in ``_backlog``. After the end of the stream there is no limit,
+        because the drain loop then clears ``_backlog``.
         """
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:
             return UNBOUNDED
-        # If no stage drops elements, ``_ratio`` elements are requested for each result.
+        # If no stage drops elements (``_outstanding`` is None), ``_ratio`` elements of upstream are
+        # requested for each result.
         return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the earlier elements. The signal needs no demand (§2.10)."""
+        """Signal the error after the earlier elements, even without demand (§2.10)."""
         check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete after all elements. Elements that stages still hold must first be requested."""
+        """Complete after all elements. If stages hold elements, the completion needs demand."""
         self._open = False
         super().on_complete()
 
@@ -277,8 +285,9 @@ class PushSubscription(OperatorSubscriber):
                 self._replacements += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read _completed and _late_error before _backlog. Upstream sets one of them after its last
-        # element. So if one of them is set here, _backlog has all elements that are left.
+        # Read _completed and _late_error first, and _backlog after them. Upstream sets one of these
+        # two fields after its last element. So if a field is set here, _backlog contains all
+        # elements that are left.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -329,18 +338,19 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, increase ``_replacements``."""
+        """Count one received element. If a stage dropped the element, raise ``_replacements``."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._replacements += run.refund
 
     def _add_replacements(self) -> bool:
-        """Add ``_replacements``, the replacements for dropped elements, to the pending requests.
+        """Add ``_replacements`` to the number of elements to request from upstream.
 
-        Return whether they were added. The caller makes the request when it has left the drain. Add
-        nothing if more than ``_replacements`` requested elements are still to come: one large
-        request costs less than many small ones.
+        ``_replacements`` counts new elements that are needed, because stages have dropped elements.
+        Return false, and add nothing, while more than ``_replacements`` requested elements are
+        still to come: one large request costs less than many small ones. If the result is true, the
+        caller makes the request after it has left the drain loop.
         """
         outstanding = self._outstanding
         if outstanding is not None and self._replacements < outstanding.value:
@@ -359,7 +369,7 @@ class PushSubscription(OperatorSubscriber):
             self._start_requests()
 
     def _start_requests(self) -> None:
-        """Make the pending requests. Only the thread that ``_requesting`` let in may call this."""
+        """Make the pending requests. Only a thread that holds ``_requesting`` may call this."""
         if self._calls is None:
             self._make_requests()
         else:

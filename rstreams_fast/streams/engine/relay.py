@@ -1,4 +1,4 @@
-"""The base of operators that pass every signal on, and hold no elements."""
+"""The base class for operators that pass every signal on, and hold no elements."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["Relay"]
 
 
 class Relay(Link):
-    """The subscriber of upstream, and the subscription of downstream. Passes every signal on.
+    """Subscribes to upstream, and is the subscription of downstream. Passes every signal on.
 
-    Upstream is internal and keeps the rules, so signals are not checked. Subclasses add
-    ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end of the stream, perhaps
-    more than once. ``cancel`` of a subclass must clean up itself, and not rely on ``_over``.
+    Upstream is internal and keeps the rules of Reactive Streams, so signals are not checked.
+    Subclasses add ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end of the
+    stream, perhaps more than once. ``cancel`` does not lead to a call of ``_over``, so a subclass's
+    ``cancel`` must clean up itself.
     """
 
     __slots__ = ("_subscriber", "_subscription")
@@ -41,7 +42,7 @@ class Relay(Link):
         try:
             if subscriber is not None:
                 subscriber.on_error(error)
-            else:  # the subscriber has just cancelled: report the error
+            else:  # the subscriber has cancelled: report the error to ``on_dropped_error``
                 report_late(error)
         finally:
             self._over()
@@ -61,7 +62,7 @@ class Relay(Link):
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """Handle an end of the stream without a terminal signal. Tell the subscriber below."""
+        """Handle the end of a stream without a terminal signal, and inform the subscriber below."""
         try:
             drop(self._release())
         finally:
@@ -71,10 +72,10 @@ class Relay(Link):
         return metrics_above(self._subscription)
 
     def _over(self) -> None:
-        """Handle the end of the stream. Subclasses may override this."""
+        """Clean up at the end of the stream. By default, there is nothing to do."""
 
     def _release(self) -> Subscriber[Any] | None:
-        """Drop the references to upstream and downstream (§3.13). Return the subscriber."""
+        """Drop the references to upstream and to the subscriber (§3.13). Return the subscriber."""
         subscriber, self._subscriber = self._subscriber, None
         self._subscription = None
         return subscriber

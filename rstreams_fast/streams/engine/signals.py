@@ -28,10 +28,10 @@ __all__ = [
 
 
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
-    """Check the argument of ``on_error``.
+    """Check that ``error``, the argument of an ``on_error`` signal, is an exception.
 
-    If ``error`` is no exception, call ``subscriber.on_error`` with a ``NoneSignalError``, and raise
-    the same ``NoneSignalError`` to the publisher (§2.13).
+    If it is not, call ``subscriber.on_error`` with a ``NoneSignalError``, and raise the same
+    ``NoneSignalError`` to the publisher (§2.13).
     """
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(
@@ -43,14 +43,14 @@ def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
 
 
 def forked() -> WorkDroppedError:
-    """Return the error for a stream used in a forked child process, which has no threads for it."""
+    """Return the error for a stream in a forked child process, which lacks the parent's threads."""
     return WorkDroppedError("the process was forked: its streams live on in the parent only")
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
     """Call ``call``, which must not raise (§2.13, §3.15). If it raises, report the exception.
 
-    A ``RecursionError`` is re-raised: the stack has no room to report it here.
+    A ``RecursionError`` is re-raised, because the stack has no room to report the error here.
     """
     try:
         call(*args)
@@ -61,16 +61,16 @@ def silent(call: Callable[..., object], *args: Any) -> None:
 
 
 def report_late(error: BaseException) -> None:
-    """Report an error that no subscriber can receive any more.
+    """Report to ``on_dropped_error`` an error that came after the end of the stream.
 
-    Errors of a wrong ``request`` after the end are not reported (§3.6).
+    The error of an invalid ``request`` after the end of the stream is not reported (§3.6).
     """
     if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
         report_dropped(error, "an error after the end of the stream")
 
 
 def propagates(raised: BaseException) -> bool:
-    """Return whether ``raised`` must propagate to the caller, as ``KeyboardInterrupt`` must."""
+    """Return whether ``raised``, such as a ``KeyboardInterrupt``, must propagate to the caller."""
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 
@@ -84,17 +84,17 @@ def _cancel(subscription: Subscription) -> None:
 
 
 class Idle:
-    """The subscription of a subscriber that gets no elements."""
+    """The subscription of a subscriber that gets only a terminal signal, and no elements."""
 
     __slots__ = ("__weakref__",)
 
     __reduce__ = not_picklable
 
     def request(self, n: int, /) -> None:
-        """Do nothing: no elements will come."""
+        """Do nothing, because there are no elements to send."""
 
     def cancel(self) -> None:
-        """Do nothing: no work has to stop."""
+        """Do nothing, because there is no work to stop."""
 
 
 def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:

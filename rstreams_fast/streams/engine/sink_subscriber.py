@@ -1,4 +1,4 @@
-"""Helpers for sinks, the subscribers at the end of streams: for requests, checks and errors."""
+"""Helpers for sinks, the subscribers at the end of streams: requests, checks and errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ __all__ = [
 ]
 
 Failure = tuple[BaseException, TracebackType | None]
-"""The error of a stream, and the traceback that the error had when it was signalled."""
+"""The error of a stream, and the error's traceback at the time of ``on_error``."""
 
 
 class SerialUpstream(Upstream):
-    """An ``Upstream`` on which any thread may call ``ask``. Requests never overlap or nest (§2.7).
+    """An ``Upstream`` for several threads: any thread may request elements, by ``ask``.
 
-    While one thread is in ``request``, calls of ``ask`` on any thread return at once. The first
-    thread makes their requests when its ``request`` returns.
+    Requests to upstream never overlap or nest (§2.7). While one thread is in ``request``, calls of
+    ``ask`` on any thread return immediately. When ``request`` returns, the first thread also
+    requests the elements of these calls.
+
     """
 
     __slots__ = ("_owed",)
@@ -50,18 +52,19 @@ class SerialUpstream(Upstream):
             while True:
                 n = self._owed.value
                 self.request(n)
-                # After an unbounded request, upstream needs no other request.
+                # After an unbounded request, no further request to upstream is needed.
                 if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
                     return
         except BaseException as raised:
-            # ``request`` awaits nothing: a CancelledError comes from a function of the stream.
+            # ``request`` awaits nothing. So a CancelledError cannot mean that the current task was
+            # cancelled: a function of the stream has raised it.
             raise not_a_cancellation(raised, "the stream")  # noqa: B904 - it has a cause
 
 
 def check_publisher(publisher: object, what: str = "publisher") -> None:
     """Raise a ``TypeError`` if ``publisher`` has no method ``subscribe``.
 
-    ``what`` names the publisher in the message.
+    ``what`` names the publisher in the error message.
     """
     if not callable(getattr(publisher, "subscribe", None)):
         hint = "; use from_iterable" if hasattr(publisher, "__iter__") else ""
@@ -74,7 +77,7 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
     """Subscribe to ``publisher``. Signal an exception of ``subscribe`` by ``on_error`` (§1.9)."""
     try:
         publisher.subscribe(subscriber)
-    except RecursionError:  # a RecursionError: only a caller with more stack can handle it
+    except RecursionError:  # re-raise the error: the stack has no room to handle it here
         raise
     except Exception as raised:
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
@@ -83,17 +86,18 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
 
 
 class _End(Subscriber[Any], Protocol):
-    """The subscriber of an end of a stream, such as ``for_each``."""
+    """The subscriber at the end of a stream, made by a method such as ``for_each``."""
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, and end with ``error``."""
+        """Cancel upstream, and end the stream with ``error``."""
 
 
 def subscribe_end(publisher: Publisher[Any], subscriber: _End) -> None:
-    """Subscribe to ``publisher``. An exception of ``subscribe`` ends the stream (§1.9).
+    """Subscribe to ``publisher``. An ``Exception`` of ``subscribe`` fails the stream (§1.9).
 
-    Exceptions such as ``KeyboardInterrupt`` propagate, but an asyncio ``CancelledError`` does not:
-    ``subscribe`` awaits nothing, so it comes from a function of the stream, not from a cancel.
+    An asyncio ``CancelledError`` also fails the stream. ``subscribe`` awaits nothing, so no task
+    was cancelled here: a function of the stream has raised the ``CancelledError``. A
+    ``RecursionError``, and exceptions such as ``KeyboardInterrupt``, propagate to the caller.
     """
     try:
         subscribe(publisher, subscriber)
@@ -104,23 +108,23 @@ def subscribe_end(publisher: Publisher[Any], subscriber: _End) -> None:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return ``error`` with its traceback, which a later ``raise`` of ``error`` would change."""
+    """Return ``error`` with its present traceback. A later ``raise`` would change the traceback."""
     return error, error.__traceback__
 
 
 def raise_failure(failure: Failure | None) -> None:
-    """Raise a stream's error, with the traceback that the error had when it was signalled."""
+    """Raise the error of a stream with its original traceback. Do nothing if there is no error."""
     if failure is not None:
         try:
             raise failure[0].with_traceback(failure[1])
         finally:
-            del failure  # without this line, the error's traceback keeps the error alive (§3.13)
+            del failure  # avoid a reference cycle: error -> traceback -> frame -> error (§3.13)
 
 
 def check_process(pid: int) -> None:
-    """Raise a ``RuntimeError`` if this is a forked child of the process ``pid``.
+    """Raise a ``RuntimeError`` if this process is a forked child of the process ``pid``.
 
-    The child must not wait for a stream that the parent runs.
+    A child must not wait for a stream that only its parent runs.
     """
     if pid != process_id():
         raise RuntimeError(
@@ -135,10 +139,11 @@ def is_async_cancellation(error: BaseException) -> bool:
 
 
 def not_a_cancellation(error: BaseException, who: str) -> BaseException:
-    """Return ``error``, or another exception if ``error`` is an asyncio ``CancelledError``.
+    """Replace ``error`` by another exception if ``error`` is an asyncio ``CancelledError``.
 
-    A ``CancelledError`` of the user's function would end the awaiting task silently, as if that
-    task had been cancelled. ``who`` names the function in the message of the new exception.
+    Otherwise return ``error``. The reason: the ``CancelledError`` comes from a user's function, but
+    would end the awaiting task silently, as if someone had cancelled this task. ``who`` names the
+    function in the message of the new exception.
     """
     if not is_async_cancellation(error):
         return error

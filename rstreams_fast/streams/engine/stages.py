@@ -1,4 +1,4 @@
-"""The stages of one fused run, and how many elements they need."""
+"""The stages of a fused run, and how many elements the stages can use."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ __all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed
 
 
 class Need(NamedTuple):
-    """The most elements that a stage or boundary can take from the part above.
+    """The maximum number of elements that a stage or boundary can use of the part above.
 
-    ``UNBOUNDED`` means that there is no limit.
-
-    ``total`` is the limit for the whole stream. It is ``UNBOUNDED`` above a stage that may drop
-    elements. ``at_once`` is the limit for elements that are requested and not yet received.
+    ``total`` is the maximum for the whole stream. Above a stage that may drop elements, ``total``
+    is ``UNBOUNDED``: there is no limit. ``at_once`` is the maximum number of elements that are
+    requested and not yet received.
     """
 
     total: int = UNBOUNDED
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """Return the most elements that ``stage`` can take from the part above.
+        """Return how many elements ``stage`` can use of the part above.
 
-        ``self`` is the ``Need`` of the parts below ``stage``.
+        ``self`` says how many results of ``stage`` the parts below can use.
         """
         if has_seed(stage) and self.total < UNBOUNDED:
-            total = max(self.total - 1, 0)  # the seed is one of the ``self.total`` elements
+            total = max(self.total - 1, 0)  # one of the ``self.total`` elements is the seed
             return Need(total, min(self.at_once, total))
         name, argument = stage[:2]
         match STAGES[name].needs:
@@ -50,7 +49,7 @@ class Need(NamedTuple):
 
 
 EVERYTHING: Final = Need()
-"""The ``Need`` without a limit: the parts below can use all elements."""
+"""A ``Need`` without a limit: the parts below can use all elements."""
 
 
 def _times(a: int, b: int) -> int:
@@ -58,21 +57,21 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """How many elements a subscription may request. For ``take(3)``, both limits are 3."""
+    """Limits for how many elements a subscription requests. For ``take(3)``, both limits are 3."""
 
     budget: int
-    """How many elements may be requested, without the replacements for dropped elements."""
+    """The maximum number of elements to request if no stage drops an element."""
     most: int
-    """How many elements may be requested, with the replacements for dropped elements."""
+    """The maximum number of elements to request, including replacements for dropped elements."""
     drops: bool
     """Whether a stage may drop elements."""
 
 
 class Stages:
-    """The stages of a run, in the form that ``FusedRun`` takes.
+    """The stages of a fused run, as tuples for ``FusedRun``.
 
-    ``seed`` is an element to send before all others. ``takes_nothing`` says that the stages need no
-    element of the source, as with ``take(0)``.
+    ``seed`` is an element to send before all elements of the source. ``takes_nothing`` says that
+    the stages need no element of the source, as with ``take(0)``.
     """
 
     __slots__ = ("_limits", "seed", "stages", "takes_nothing")
@@ -109,12 +108,12 @@ def _drops(stage: tuple[Any, ...]) -> bool:
 
 
 def has_seed(stage: tuple[Any, ...]) -> bool:
-    """Return whether ``stage`` delivers a seed before all results, as ``scan`` with a seed does."""
+    """Return whether ``stage`` first delivers a seed, as ``scan`` with a seed does."""
     return STAGES[stage[0]].seed_first and stage[2] is not MISSING
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
-    """Return the text of the call that added ``stage`` to a stream, such as ``map(len)``."""
+    """Return the call that adds ``stage`` to a stream as a text, such as ``"map(len)"``."""
     name, argument, *seed = stage
     if argument is None:
         return f"{name}()"

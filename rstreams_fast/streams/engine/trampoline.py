@@ -1,19 +1,19 @@
-"""Trampolines: boundaries that keep calls in a long chain of operators from nesting.
+"""Trampolines: boundaries that keep the calls in a long chain of operators from nesting.
 
-A publisher signals a subscriber by a call, and that subscriber signals the next subscriber within
-this call. Requests nest in the same way upwards. The interpreter's stack is short. So a long chain
-of operators contains a trampoline after every ``TRAMPOLINE_EVERY`` subscribers. While a thread is
-in a call of a trampoline, further calls of that thread are queued. The outermost call makes the
-queued calls when its own work is done.
+A publisher calls ``on_next`` of a subscriber. Within this call, the subscriber calls ``on_next`` of
+the next subscriber, and so on. Calls of ``request`` nest in the same way, upwards. Python limits
+the depth of such calls. So a long chain of operators has a trampoline after every
+``TRAMPOLINE_EVERY`` subscribers. A trampoline makes its calls through a queue. While a thread makes
+a call from the queue, the thread's further calls are only queued. They are made when the first call
+has returned.
 
-All trampolines of one chain share one queue of calls (a ``Trampoline`` of the runtime). Another
-chain has another queue. The reason: within a call of one stream, a thread can wait for another
-stream, whose work is on the same thread. If the two streams shared a queue, that work would wait
-for ever.
+All trampolines of one chain share one queue of calls (a ``runtime.executors.Trampoline``). Each
+chain has its own queue. The reason: within a call of one stream, a thread can wait for another
+stream, which needs the same thread. If the two streams shared a queue, the calls of the second
+stream would wait for ever.
 
-A trampoline passes on all signals in their order. It requests as many elements as downstream
-requests, but in smaller portions: it holds the elements that come while a call is queued, and must
-bound their number.
+A trampoline passes on all signals in their order. It holds the elements that come while a call is
+queued. To limit their number, it requests elements in smaller portions than downstream does.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
     """The subscription of a trampoline, which keeps calls in a long chain from nesting.
 
-    The trampoline queues its calls to the subscriber and to upstream. ``start`` subscribes to
-    upstream.
+    The trampoline makes its calls to the subscriber and to upstream through a queue. ``start``
+    subscribes to upstream.
     """
 
     __slots__ = ("_bounce", "_input", "_requested", "ring")
@@ -57,7 +57,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         if self.trampoline is None:
             self.trampoline = Trampoline()
         self._bounce = self.trampoline.run
-        self.depth = 0  # calls from above are queued here, so they do not nest further
+        self.depth = 0  # no calls nest below this object, because it queues its calls
         self._requested = 0
         self._waits = Waits(NAME, TRAMPOLINE_PREFETCH)
         self._input = InputRing(SpscRing(TRAMPOLINE_PREFETCH))
@@ -78,7 +78,7 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
         """Signal the error after the elements in the ring."""
         self._keep_error(error)
 
-    # -- the calls that do not nest --------------------------------------------------------------
+    # -- calls that are made through the queue -----------------------------------------------------
 
     def start(self, upstream: Publisher[Any]) -> None:
         self._bounce(lambda: subscribe(upstream, self))
@@ -102,15 +102,15 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
             return False
         if self._deliver_from(self._input.elements, run):
             return True
-        if self._run is not None:  # the stream has not ended: ``_run`` is kept until then
+        if self._run is not None:  # the stream has not ended: its end would set _run to None
             self._replenish(self._requested - run.pulled)
         return False
 
     def _replenish(self, coming: int) -> None:
         """Request the elements that downstream has requested, but no more than the ring can take.
 
-        ``coming`` is how many requested elements are not delivered yet. If that is more than
-        ``_FEW``, request nothing.
+        ``coming`` is the number of elements that are requested from upstream but not delivered yet.
+        If ``coming`` is greater than ``_FEW``, request nothing.
         """
         missing = min(self._demand.pending, TRAMPOLINE_PREFETCH) - coming
         if missing > 0 and coming <= _FEW:
@@ -133,8 +133,8 @@ _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
     """Subscribe ``subscriber`` to ``upstream``. Signal an exception by ``on_error`` (§1.9).
 
-    If many internal subscribers are below ``subscriber``, a trampoline is put above ``subscriber``.
-    So a long chain, or a stream within a stream within a stream, takes a bounded part of the stack.
+    If many internal subscribers are below ``subscriber``, put a trampoline above ``subscriber``. So
+    calls do not nest too deep in a long chain of operators, or in streams nested in each other.
     """
     if subscriber.depth < TRAMPOLINE_EVERY:
         subscribe(upstream, cast("Subscriber[Any]", subscriber))
@@ -146,7 +146,7 @@ class OperatorPublisher(Generic[A]):
     """The publisher of an operator with one upstream.
 
     For each subscriber, ``make(subscriber, argument)`` makes the operator's subscription, which
-    subscribes to ``upstream``. ``where`` names the threads that the subscription works on.
+    subscribes to ``upstream``. ``where`` names the threads on which the subscription works.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class OperatorPublisher(Generic[A]):
         try:
             subscription = self._make(subscriber, self._argument)
         except (MemoryError, WorkDroppedError) as error:
-            # The operator cannot make its subscription: there is no memory for a large ring, or the
-            # event loop is closed, for example.
+            # The operator could not make its subscription. For example, there was no memory for a
+            # large ring, or the event loop was closed.
             refuse(subscriber, error)
         else:
             subscribe_to(self._upstream, subscription)

@@ -1,4 +1,4 @@
-"""The part of a subscriber that holds the subscription to the publisher above."""
+"""The part of a subscriber that holds the subscription to the publisher above (upstream)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Upstream"]
 class Upstream:
     """Holds the subscription of upstream, and cancels it at most once.
 
-    Any thread may call ``attach`` and ``cancel``; only one thread at a time may call ``request``
-    (§2.7). A subscription from outside this package need not tolerate two calls at once. Suppose
-    thread A is in the ``request`` of such a subscription, and thread B calls ``cancel`` here. Then
-    thread A cancels the subscription: when ``request`` returns, or earlier, when an element comes
-    on thread A (``on_late_element``).
+    Any thread may call ``attach`` and ``cancel``. Only one thread at a time may call ``request``
+    (§2.7). A subscription from outside this package may not tolerate two calls at the same time.
+    Suppose that thread A is in ``request`` of such a subscription, and thread B calls ``cancel`` of
+    this object. Then thread B leaves the cancellation to thread A. Thread A makes the cancellation
+    when ``request`` returns, or earlier, when an element comes on thread A (``on_late_element``).
 
     Attributes:
-        attached: Whether a subscription has come, or all subscriptions are refused from now on.
-        latch: Set by the first of two events: a call of ``cancel``, or upstream's terminal signal.
-        due: How many elements are to be requested in later turns (milliseconds) on the event loop.
-        in_custody: Whether upstream registers its elements for ``on_discard``.
+        attached: Whether a subscription has come, or new subscriptions are refused.
+        latch: Set by a call of ``cancel`` or by upstream's terminal signal, whichever comes first.
+        due: How many elements are left to request in later turns (1 ms each on the event loop).
+        in_custody: Whether upstream itself registers its elements for ``on_discard``.
     """
 
     __slots__ = (
@@ -53,22 +53,23 @@ class Upstream:
         self._attached = Latch()
         self.attached = False
         self.latch = Latch()
-        # attach() and cancel() can run at the same time. Each calls ``enter()`` of this Wip, and
-        # the second to do so cancels the subscription.
+        # attach() and cancel() can run at the same time. Both call enter() of
+        # ``_attach_cancel_race``. Whichever calls enter() second cancels the subscription.
         self._attach_cancel_race = Wip()
-        # Lets one thread at a time call a subscription from outside this package.
+        # ``_calls`` is set only for a subscription from outside this package. It lets one thread at
+        # a time call the subscription.
         self._calls: Wip | None = None
-        self._requesting_thread = 0  # id of the thread in ``request`` of an outside subscription
+        self._requesting_thread = 0  # the id of the thread that is in request(); 0: no thread
         self._subscription: Subscription | None = None
         self.due = 0
-        self._part = 0  # the most elements that are requested at once; 0: no limit
+        self._part = 0  # the maximum number of elements in one request; 0: no maximum
         self.in_custody = False
 
     def attach(self, subscription: Subscription) -> bool:
-        """Keep the first subscription, and cancel any other (§2.5).
+        """Keep ``subscription`` if it is the first one. Otherwise cancel it (§2.5).
 
         Also cancel the first subscription, if ``cancel`` was called before. Return whether
-        ``subscription`` is the first.
+        ``subscription`` is the first one.
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -88,14 +89,14 @@ class Upstream:
         return first
 
     def request(self, n: int) -> None:
-        """Request ``n`` elements (§2.1), unless upstream is over."""
+        """Request ``n`` elements (§2.1), unless upstream has ended or was cancelled."""
         subscription = self._subscription
         if subscription is None or self.latch.won:
             return
         calls = self._calls
         if calls is None or self._requesting_thread == get_ident():
             subscription.request(n)
-        elif calls.enter():  # enter() is false if another thread is cancelling the subscription
+        elif calls.enter():  # the result is false if another thread is cancelling the subscription
             self._requesting_thread = get_ident()
             try:
                 subscription.request(n)
@@ -105,15 +106,16 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements in small parts. Stop after one turn (a millisecond).
+        """Request ``n`` more elements in small parts. Stop when one turn (a millisecond) is over.
 
-        ``due`` counts the elements that are not requested by then. The next call requests them,
-        too. A publisher of this package may make its elements on this thread, which can take long.
-        So the first request is for one element. Later requests grow to the number of elements that
-        the publisher sends in a turn. Other publishers get one request for all elements.
+        ``due`` then counts the elements that are left over. The next call requests them, too. The
+        reason for small parts: an internal publisher may make its elements within ``request``,
+        which can take long. So the first request is for one element, and later requests grow to the
+        number of elements that the publisher sends in a turn. A publisher that does not work within
+        ``request`` gets one request for all elements, and so does a publisher of another library.
 
-        The caller must buffer the elements until this call returns. Return whether any elements
-        were requested.
+        Return whether any elements were requested. The caller must buffer the elements that come
+        until this call returns.
         """
         due, self.due = self.due + n, 0
         if due == 0 or self.latch.won:
@@ -137,7 +139,7 @@ class Upstream:
         return True
 
     def cancel(self) -> bool:
-        """Cancel upstream. Return false if upstream was cancelled before, or has ended (§2.4)."""
+        """Cancel upstream. Return false if upstream was already cancelled or has ended (§2.4)."""
         first = self.latch.win()
         if first and not self._attach_cancel_race.enter():
             calls = self._calls
@@ -146,10 +148,10 @@ class Upstream:
         return first
 
     def on_late_element(self) -> None:
-        """Handle an element that came after the end: cancel upstream, if that is not done yet.
+        """Handle an element that came after the end of the stream: cancel upstream if necessary.
 
-        If another thread called ``cancel`` while this thread was in ``request``, upstream is not
-        cancelled yet.
+        This is necessary if another thread has called ``cancel`` while this thread is in
+        ``request``. The other thread has then left the cancellation to this thread.
         """
         if self._requesting_thread == get_ident() and self.latch.won:
             self._cancel_attached()
@@ -160,33 +162,33 @@ class Upstream:
             cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Record a terminal signal, without a call to upstream (§2.3).
+        """Record a terminal signal of upstream. Upstream is not called (§2.3).
 
-        Return false if upstream was over before (§1.7).
+        Return false if upstream had already ended or was cancelled (§1.7).
         """
         first = self.latch.win()
         self._subscription = None
         return first
 
     def never_attached(self) -> bool:
-        """Refuse all subscriptions from now on.
+        """Refuse subscriptions from now on. Return whether no subscription has come until now.
 
-        The first call returns true if no subscription has come. Other calls return false.
+        A second call always returns false.
         """
         self.attached = True
         return self._attached.win()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above. Publishers of other libraries have none."""
+        """Return the metrics of the boundaries above; empty for a publisher of another library."""
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder, which ``metrics_of`` replaces by the result of ``metrics()``."""
+        """Return a placeholder that ``metrics_of`` replaces by the result of ``metrics()``."""
         return metrics_further_up(self._subscription)
 
     @property
     def works_in_request(self) -> bool:
-        """Whether upstream is internal, and can send elements before ``request`` returns."""
+        """Whether upstream is internal and may make its elements within ``request``."""
         return self._part > 0
 
     @property
