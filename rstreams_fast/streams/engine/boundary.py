@@ -82,7 +82,7 @@ class StagesBoundary(Boundary):
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Return the text of ``describe``, if the parts below use at most ``need`` elements.
+        """Return the text of ``describe``, for parts below that use at most ``need`` elements.
 
         A boundary may hold fewer elements if ``need`` is small. The default ignores ``need``.
         """

@@ -5,9 +5,9 @@ a custody when it is made: by a source, or as the result of a function. An eleme
 it is used: by the subscriber below, by a function that makes another element from it, or by a batch
 that contains it. The claim removes the element from the custody. At the end of the stream the
 custody passes all unclaimed elements to the hook, and later each element that enters after the end.
-So buffers need no code for discarding. Only operators that drop elements before the
-end of the stream call ``discard``. Elements that several subscribers share never enter a custody,
-because the other subscribers may still use them. So the hook does not get these elements.
+So buffers need no code for discarding. Only operators that drop elements before the end of the
+stream call ``discard``. Elements that several subscribers share never enter a custody, because the
+other subscribers may still use these elements. So the hook does not get them.
 
 A *scope* is the part of a stream that one custody covers: all operators above an ``on_discard``, or
 all operators above an inner subscriber (``merge`` has one inner subscriber for each publisher).
@@ -231,8 +231,8 @@ class Custody:
             held = self.claim(element)
             if held is None:
                 return not drops
-            # ``keeps`` has this value if ``fn`` raises. It is false for a stage that can drop
-            # elements: then the hook of ``on_discard`` gets the element.
+            # If ``fn`` raises, ``keeps`` has this first value: false if the stage can drop
+            # elements. Then the hook of ``on_discard`` gets the element.
             keeps = drops is None
             try:
                 result = fn(element)

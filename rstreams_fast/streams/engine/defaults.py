@@ -73,8 +73,8 @@ BURST: Final = 256
 elements, the loop checks whether it must let other work of its thread run."""
 
 CALLER_BURST: Final = 4096
-"""As ``BURST``, but for a drain loop on the thread that called ``request``. The number is larger,
-because no other work waits for this thread."""
+"""The maximum number of source elements in one burst, if the drain loop runs on the thread that
+called ``request``. The number is larger than ``BURST``, as no other work waits for this thread."""
 
 FEW: Final = 64
 """A sequence of up to this many elements is delivered in a plain Python loop, without a
@@ -89,7 +89,7 @@ DESCRIBED_DEPTH: Final = 8
 
 TRAMPOLINE_EVERY: Final = 16
 """How many subscribers of a chain may signal each other in nested calls. Below them a trampoline,
-which queues calls, ends the nesting. Each subscriber takes about ten of Python's 1000 frames."""
+which queues calls, ends the nesting. A subscriber takes about ten of Python's 1000 stack frames."""
 
 TRAMPOLINE_PREFETCH: Final = 64
 """The maximum number of elements that a trampoline holds. A trampoline queues elements, so that

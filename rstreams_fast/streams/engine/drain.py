@@ -302,7 +302,7 @@ class Drain:
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
-        """Deliver the elements that stages hold when the source has ended, such as a last batch."""
+        """Deliver elements that stages hold when the source has ended, such as a partial batch."""
         status = run.finish()
         if self._on_burst is not None:
             self._on_burst()
@@ -311,7 +311,7 @@ class Drain:
     def _finish_run(self, run: FusedRun) -> bool:
         """Deliver the elements that stages still hold. If all are delivered, end the stream.
 
-        Always return false, as the result of ``_work``: no work is left before the next request.
+        Always return false, which tells the drain loop that no work is left for now.
         """
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._end_with_status(status, run)
@@ -387,7 +387,7 @@ class Drain:
     def _end_with_status(self, status: RunStatus, run: FusedRun) -> bool:
         """End the stream, because ``run`` (the fused stages) has returned ``status``.
 
-        Always return false, as the result of ``_work``: no work is left.
+        Always return false, which tells the drain loop that no work is left.
         """
         if status is RunStatus.FAILED:
             error = run.error
@@ -459,7 +459,7 @@ class Drain:
     def _act_on_end(self) -> bool:
         """After the end, drop all references. If the stream has failed, signal ``on_error``.
 
-        Always return false, as the result of ``_work``: no work is left.
+        Always return false, which tells the drain loop that no work is left.
         """
         failure = self._failure
         # Write to _failure only if the value is not None. Otherwise this thread could overwrite an

@@ -89,7 +89,7 @@ class Prefetch:
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one new request, and go on with one request that an earlier turn left unfinished.
+        """Make one new request, and go on with one that an earlier turn (1 ms) left unfinished.
 
         Return false if there is no request to make.
         """
@@ -131,7 +131,7 @@ class Prefetch:
     def begin_wait(self, demand: int) -> bool:
         """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
 
-        Always return false, as a result for ``FanIn._work``: no work is left.
+        Always return false, so that ``_work`` can return this result: no work is left for now.
         """
         self.waits.begin(for_demand=demand == 0)
         return False
@@ -238,9 +238,10 @@ class FanIn(Drain):
         self._prefetch.clear()
 
     def _enter_upward(self) -> None:
-        """Make the due calls to publishers. If another thread is making calls, it makes them.
+        """Make the due calls to publishers. At most one thread at a time does so.
 
-        Never call this within a delivery: a publisher may send elements before the call returns.
+        If another thread is making calls now, that thread also makes the due calls. Never call this
+        method within a delivery: a publisher may send elements before the call to it returns.
         """
         if self._upward_wip.enter():
             self._run_upward()

@@ -472,7 +472,7 @@ class _InnerSequence(Inner):
         self._finish()
 
     def _finish(self) -> bool:
-        """Pass on the elements that stages hold at the end of the sequence, such as a last batch.
+        """Pass on elements that stages hold at the end of the sequence, such as a partial batch.
 
         Then tell the owner that the sequence has ended. Return false if the demand is too small to
         pass on all these elements.
@@ -513,7 +513,7 @@ class _InnerSequence(Inner):
         self._report_end(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # a stage's seed may be an element (§3.13)
+        self._iterator = self._stages = None  # drop the stages: a seed may be an element (§3.13)
         run, self._run = self._run, None
         if run is not None:
             run.clear()

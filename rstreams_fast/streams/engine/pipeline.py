@@ -123,7 +123,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
-    """Return a pipeline that keeps the rules, even if ``publisher`` breaks them.
+    """Return a pipeline that keeps the Reactive Streams rules, even if ``publisher`` breaks rules.
 
     If ``publisher`` is a pipeline, return ``publisher``.
     """

@@ -26,7 +26,7 @@ class PullSource(Protocol):
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the source's iterators never wait between elements, and need no closing."""
+        """Whether the source's iterators never wait between elements, and need not be closed."""
         ...
 
 

@@ -33,7 +33,7 @@ class PushObserver(Protocol):
         """Take note that downstream requests elements. ``demand`` is the demand until now."""
 
     def demand_rose(self) -> None:
-        """Take note that a request has raised the demand from zero."""
+        """Take note that a request has increased the demand from zero."""
 
     def close(self) -> None:
         """Drop all references, because the stream has ended."""
@@ -163,7 +163,7 @@ class PushSubscription(OperatorSubscriber):
         if before == 0 and observer is not None:
             observer.demand_rose()
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # deliver the seed, or the elements that stages hold after the end
+            self._enter()  # deliver the seed, or elements that stages hold after upstream's end
         self._add_request(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -239,7 +239,7 @@ class PushSubscription(OperatorSubscriber):
         self._drain()  # handle the events of threads that have entered the drain meanwhile
 
     def _most_coming(self) -> int:
-        """Return at most how many requested elements are still to be processed.
+        """Return the maximum number of requested elements that are still to be processed.
 
         This includes the elements in ``_backlog``. After the end of the stream there is no limit,
         because the drain loop then clears ``_backlog``.
@@ -258,7 +258,7 @@ class PushSubscription(OperatorSubscriber):
         self._fail_after_elements(error)
 
     def on_complete(self) -> None:
-        """Complete after all elements. If stages hold elements, the completion needs demand."""
+        """Signal ``on_complete`` after all elements, including those that stages still hold."""
         self._open = False
         super().on_complete()
 
@@ -338,7 +338,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped the element, raise ``_replacements``."""
+        """Count one received element. If a stage dropped it, increase ``_replacements``."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:

@@ -30,8 +30,8 @@ __all__ = [
 def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
     """Check that ``error``, the argument of an ``on_error`` signal, is an exception.
 
-    If it is not, call ``subscriber.on_error`` with a ``NoneSignalError``, and raise the same
-    ``NoneSignalError`` to the publisher (§2.13).
+    If ``error`` is no exception, call ``subscriber.on_error`` with a ``NoneSignalError``, and raise
+    the same ``NoneSignalError`` to the publisher (§2.13).
     """
     if not isinstance(error, BaseException):
         wrong = NoneSignalError(

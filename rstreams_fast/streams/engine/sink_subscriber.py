@@ -45,7 +45,7 @@ class SerialUpstream(Upstream):
         self._owed = DemandCounter()
 
     def ask(self, n: int) -> None:
-        """Request ``n`` more elements, unless upstream is over. Errors of ``request`` propagate."""
+        """Request ``n`` more elements if upstream has not ended. Errors of upstream propagate."""
         if self._owed.request(n) != 0:
             return
         try:

@@ -13,7 +13,7 @@ __all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed
 
 
 class Need(NamedTuple):
-    """The maximum number of elements that a stage or boundary can use of the part above.
+    """The maximum number of elements that a stage or boundary can use from the part above.
 
     ``total`` is the maximum for the whole stream. Above a stage that may drop elements, ``total``
     is ``UNBOUNDED``: there is no limit. ``at_once`` is the maximum number of elements that are
@@ -24,7 +24,7 @@ class Need(NamedTuple):
     at_once: int = UNBOUNDED
 
     def before(self, stage: tuple[Any, ...]) -> Need:
-        """Return how many elements ``stage`` can use of the part above.
+        """Return how many elements ``stage`` can use from the part above.
 
         ``self`` says how many results of ``stage`` the parts below can use.
         """

@@ -12,8 +12,9 @@ chain has its own queue. The reason: within a call of one stream, a thread can w
 stream, which needs the same thread. If the two streams shared a queue, the calls of the second
 stream would wait for ever.
 
-A trampoline passes on all signals in their order. It holds the elements that come while a call is
-queued. To limit their number, it requests elements in smaller portions than downstream does.
+A trampoline passes on all signals in their order. The trampoline holds the elements that come while
+a call is queued. To limit the number of held elements, the trampoline requests elements in smaller
+portions than downstream does.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder that ``metrics_of`` replaces by the result of ``metrics()``."""
+        """Return a placeholder for ``metrics()``, so that in a long chain the calls do not nest."""
         return metrics_further_up(self._subscription)
 
     @property
