@@ -1,4 +1,4 @@
-"""The queues of ``publish_on``: they request elements, and hold them until the delivery."""
+"""The queues of ``publish_on``. A queue requests elements, and holds them until the delivery."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 __all__ = ["BoundaryQueue", "ElementQueue", "RequestFunction", "WeighedQueue", "ignore"]
 
 RequestFunction = Callable[[int], object]
-"""A function that requests ``n`` elements from upstream. If it fails, the stream fails, too."""
+"""A function that requests ``n`` elements. If upstream's ``request`` raises, the stream fails."""
 
 
 def ignore(_argument: object, /) -> None:
     """Do nothing.
 
-    At the end of the stream, this function replaces the queue's ``request`` and ``fail`` functions.
+    When the stream ends, a queue replaces its ``request`` and ``fail`` functions by this function.
     """
 
 
 class BoundaryQueue(Protocol):
-    """Interface of the queues: holds elements between two threads in a ring, and requests more.
+    """Interface of the queues: a queue holds elements in a ring, and requests more elements.
 
-    The thread that delivers elements calls all methods of this class. The thread on which upstream
-    signals calls only ``input.accept``.
+    The thread on which upstream signals calls only ``input.accept``, which adds an element. The
+    thread that delivers elements calls all methods of this class.
     """
 
-    #: Whether the stages above may put elements in the ring directly. Otherwise each element must
+    #: Whether the stages above may put elements in the ring directly. If false, each element must
     #: pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether the delivering thread must take out one element at a time. Then the queue can request
-    #: a new element after each of them.
+    #: Whether the delivering thread must take out one element at a time, so that the queue can
+    #: request a new element after each element.
     one_by_one: ClassVar[bool]
-    #: The most elements that the ring holds.
+    #: The maximum number of elements in the ring.
     capacity: int
-    #: The ring, and the function that adds an element to it.
+    #: The ring, and the function ``accept``, which adds an element to the ring.
     input: InputRing
 
     @property
     def held_bytes(self) -> int | None:
-        """How many bytes all held elements have; ``None`` if the queue does not count bytes."""
+        """The size of all held elements, in bytes; ``None`` if the queue does not count bytes."""
 
     def source(self) -> Any:
         """Return the ring or iterator from which the stages below take the elements."""
@@ -58,18 +58,21 @@ class BoundaryQueue(Protocol):
         """Make the first request to upstream."""
 
     def replenish(self, pulled: int, /) -> None:
-        """Request more elements, if there is room. So far ``pulled`` elements were taken out."""
+        """Request more elements, if there is room.
+
+        ``pulled``: how many elements were taken out of the queue since the stream began.
+        """
 
     def drop(self) -> None:
-        """Drop all elements in the queue, and all elements that come later."""
+        """Drop all elements in the queue, and all elements that arrive later."""
 
 
 class ElementQueue:
     """A ring that requests new elements when three quarters of its capacity are consumed.
 
     Args:
-        capacity: The most elements that the ring holds.
-        total: The most elements that the ring requests in all, until the end of the stream.
+        capacity: The maximum number of elements in the ring.
+        total: The maximum number of elements that the ring requests until the end of the stream.
         request: The function that makes a request to upstream.
     """
 
@@ -116,15 +119,15 @@ class ElementQueue:
 class WeighedQueue:
     """A ring of elements that also has a bound in bytes.
 
-    An element can be weighed only after it has come. So the queue requests one element at a time,
-    and only while it holds fewer than ``max_bytes``. It holds at most ``max_bytes`` and one element
-    more. So an element that is larger than ``max_bytes`` passes, too.
+    The weight of an element is known only after the element has arrived. So the queue requests one
+    element at a time, and only while it holds less than ``max_bytes``. It never holds more than
+    ``max_bytes`` and one more element. This element may be larger than ``max_bytes``.
 
-    The lock ``_outstanding`` is held from a request until the requested element has come. If there
-    is room and the lock is free, the delivering thread takes the lock and makes a request. When the
-    element comes, the thread on which upstream signals makes the next request, or releases the lock
-    if there is no room. So upstream can send while the subscriber processes an element. Requests do
-    not overlap (§2.7).
+    The lock ``_outstanding`` is held from a request until the requested element has arrived. If
+    there is room and the lock is free, the delivering thread takes the lock and makes a request.
+    When the element arrives, the thread on which upstream signals makes the next request, or
+    releases the lock if there is no room. So upstream can send while the subscriber processes an
+    element. Requests do not overlap (§2.7).
     """
 
     __slots__ = (
@@ -162,15 +165,15 @@ class WeighedQueue:
         self._left = total  # how many elements may still be requested
         self._max_bytes = max_bytes
         self._weigher: Weigher | None = weigher
-        # Upstream's thread writes ``_arrived``, the bytes of the elements that came. The delivering
-        # thread writes ``_gone``, the bytes of the elements that were taken out, and
-        # ``_acknowledged``, the number of these elements.
+        # Upstream's thread writes ``_arrived``, the bytes of all elements that have arrived. The
+        # delivering thread writes ``_gone``, the bytes of all elements that were taken out, and
+        # ``_acknowledged``, the number of elements that were taken out.
         self._weights: deque[int] = deque()
         self._arrived = 0
         self._gone = 0
         self._acknowledged = 0
         self._outstanding = threading.Lock()
-        self._expected = DemandCounter()  # how many requested elements have not come yet: 0 or 1
+        self._expected = DemandCounter()  # requested elements that have not arrived: 0 or 1
         self._deciding = Wip()
         self._request = request
         self._fail = fail
@@ -186,11 +189,11 @@ class WeighedQueue:
         return len(self.input.elements) == 0
 
     def _accept(self, element: Any, /) -> bool:
-        # Copy ``_fail`` and ``_weigher`` to local variables first: the weigher may cancel the
-        # stream, and drop() then replaces these fields.
+        # Copy ``_fail`` and ``_weigher`` to local variables: the weigher may cancel the stream, and
+        # then ``drop`` replaces these fields.
         fail, weigher = self._fail, self._weigher
         if weigher is None:
-            return True  # the stream is over: drop the element, and report no error
+            return True  # the stream is over: drop the element (False would mean an error)
         try:
             self._expected.fulfil(1)
         except DemandExceededError:
@@ -213,7 +216,7 @@ class WeighedQueue:
         The caller must hold the lock.
         """
         if not self._deciding.enter():
-            return  # the earlier call, which is still in the loop below, repeats the loop
+            return  # another call of _decide is in the loop below, and repeats the loop
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:
@@ -223,8 +226,8 @@ class WeighedQueue:
                     self._request(1)
             else:
                 self._outstanding.release()
-                # Look for room again. Before the release, the delivering thread may have made room.
-                # It could not take the lock, so it has made no request.
+                # Look for room again. The delivering thread may have made room before the release:
+                # it could not take the lock, so it has made no request.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -237,8 +240,8 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Change ``_gone`` before ``_acknowledged``. If ``_decide`` sees a change of
-            # ``_acknowledged``, it computes the room again, and must then see the new ``_gone``.
+            # Change ``_gone`` before ``_acknowledged``. When ``_decide``, on another thread, sees
+            # the new ``_acknowledged``, it computes the room, and must use the new ``_gone``.
             self._acknowledged += 1
         self.first_request()
 

@@ -1,4 +1,4 @@
-"""``combine_latest``: for each element, delivers a tuple of all publishers' newest elements."""
+"""``combine_latest``: at each element, delivers a tuple of all publishers' newest elements."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class CombineLatest(Boundary):
 class _CombineSubscription(FanIn):
     """Delivers tuples of the newest elements of all publishers.
 
-    Elements wait in the queue ``_mail``, in the order in which they came. The first request to each
-    publisher is for one element: no tuple can be made before each publisher has sent an element.
-    When each publisher has sent an element, ``prefetch`` elements are requested from each.
+    Elements wait in the queue ``_mail``, in the order in which they arrived. The first request to
+    each publisher is for one element: no tuple can be made before every publisher has sent an
+    element. After that, each publisher gets a request for ``prefetch`` elements.
     """
 
     __slots__ = ("_alive", "_lacking", "_latest", "_places")
@@ -71,7 +71,8 @@ class _CombineSubscription(FanIn):
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            # No more tuples can come: all publishers have ended, or one ended without an element.
+            # Complete if no more tuples can be made: all publishers have ended, or this publisher
+            # has ended without an element.
             if not self._alive or latest[place] is None:
                 return self._complete()
             return True

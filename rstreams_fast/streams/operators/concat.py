@@ -13,7 +13,7 @@ __all__ = ["concat_source"]
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> PublisherSource:
-    """Check the publishers of ``rstreams_fast.concat``, and return a source that joins them.
+    """Check the publishers of ``rstreams_fast.concat``, and return the concatenated source.
 
     The caller must pass at least one publisher.
     """

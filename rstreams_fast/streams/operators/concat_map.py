@@ -49,7 +49,7 @@ class _Outer:
     """Receives upstream's elements, and makes publishers from them for a ``SubscriptionArbiter``.
 
     ``inner`` is the subscriber to upstream. The arbiter subscribes to one publisher at a time.
-    Meanwhile the elements from which no publisher was made yet wait in this object.
+    Further elements of upstream wait in this object until publishers are made from them.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class _Outer:
         self._waiting: deque[Any] = deque()
         self._begun = False
         self._unasked = options.prefetch
-        self._idle = True  # whether no publisher is active, so that ``next`` must be called
+        self._idle = True  # true while no publisher is active and ``next`` must be called
         self._waits = Waits(options.describe(), options.prefetch)
 
     def receive(self, burst: list[Any], over: bool, /) -> bool:
@@ -102,7 +102,7 @@ class _Outer:
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended | None:
         # Read ``_done`` before the first look into ``_waiting``. In the other order, elements and
-        # the end could come between the two reads: these elements would be lost.
+        # the end could arrive between the two reads, and these elements would be lost.
         done, waiting, fn = self._done, self._waiting, self._fn
         if error is not None:
             return Ended(error)
@@ -121,15 +121,16 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # If the current publisher is a sequence, the arbiter iterates it. Meanwhile ``mine.demand``
-        # may still count delivered elements. ``arbiter.outstanding()`` does not count them.
+        # If the current publisher is a sequence, the arbiter iterates over it. During the iteration
+        # ``mine.demand`` may include elements that are already delivered.
+        # ``arbiter.outstanding()`` does not include them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 
     def close(self) -> None:
-        """Drop the elements that wait. Any thread may call this.
+        """Drop the elements that wait. Any thread may call this method.
 
-        The arbiter may call this several times, because elements may come after the first call.
+        The arbiter may call this method again, because elements may arrive after the first call.
         """
         self._fn = None
         self._waiting = deque()

@@ -1,4 +1,4 @@
-"""``delay_elements``: waits some seconds before it delivers each element."""
+"""``delay_elements``: delivers each element some seconds later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DelayElements(Boundary):
 
 
 class _DelaySubscription(FanIn):
-    """Delays one element at a time, and requests the next element meanwhile."""
+    """Delays one element at a time. During the delay it requests the next element."""
 
     __slots__ = (
         "_deadline",
@@ -56,7 +56,7 @@ class _DelaySubscription(FanIn):
         options_and_total: tuple[DelayElements, int],
     ) -> None:
         options, self._total = options_and_total
-        # At most 2 elements are held: the delayed element, and one that was requested in advance.
+        # At most 2 elements are held: the delayed element, and one element requested in advance.
         super().__init__(subscriber, Prefetch(1, options.describe(), 2))
         self._seconds = options.seconds
         self._timer = default_timer() if options.timer is None else options.timer
@@ -65,7 +65,7 @@ class _DelaySubscription(FanIn):
         self._waiting: deque[Any] = deque()
         self._done = False
         # ``_due_at``: a list with the time at which the first element in ``_waiting`` is due. At
-        # that time ``_deadline`` calls _time_is_up(), which empties the list.
+        # that time ``_deadline`` calls ``_time_is_up``, which empties the list.
         self._deadline: Deadline | None = None
         self._due_at: list[float] = []
         self._is_due = False  # whether the first element in _waiting must be delivered now
@@ -76,8 +76,8 @@ class _DelaySubscription(FanIn):
     # -- waiting for a time ------------------------------------------------------------------------
 
     def _begin_to_wait(self) -> None:
-        # Make a new deadline for each element. The thread of the previous deadline may still be
-        # busy with a request to upstream. Then the next element would be delivered too late.
+        # Make a new ``Deadline`` for each element. The thread of the previous ``Deadline`` may
+        # still be busy with a request to upstream, and would deliver this element too late.
         self._close_deadline()
         timer = self._timer
         try:
@@ -124,9 +124,9 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read ``_due_at`` before ``_is_due``: ``_time_is_up`` sets ``_is_due``, and then clears
-            # ``_due_at``. In the other order, both changes might come between the two reads. Then
-            # the element would be delayed a second time.
+            # Read ``_due_at`` before ``_is_due``: ``_time_is_up``, on another thread, sets
+            # ``_is_due`` and then clears ``_due_at``. In the other order, both changes might happen
+            # between the two reads, and the element would be delayed a second time.
             if demand > 0 and not self._due_at and not self._is_due:
                 if self._inner.requested < self._total:
                     prefetch.due_requests.append((self._inner, 1))

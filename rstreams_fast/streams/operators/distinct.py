@@ -12,9 +12,10 @@ __all__ = ["new_filter"]
 
 
 def new_filter(key: Callable[[Any], Hashable] | None, max_keys: int) -> Callable[[Any], bool]:
-    """Return a predicate, for one subscription, that is true for an element with a new key.
+    """Return a predicate that is true for an element with a new key.
 
-    The predicate remembers ``max_keys`` keys. It forgets the least recently seen key first.
+    Each subscription needs its own predicate, which remembers at most ``max_keys`` keys. If there
+    are more keys, it forgets the key that was not seen for the longest time.
     """
     seen: OrderedDict[Hashable, None] = OrderedDict()
 

@@ -1,8 +1,8 @@
 """The subscription of ``group_by``, ``window`` and ``batch``: divides a stream into parts.
 
-A part is a substream or a list. Each operator gives two objects to the subscription. The *division*
-puts each element in a part, by key, count or time. The *capacity rule* decides how many elements
-may be held in all parts together, and so how many elements are requested.
+A part is a substream or a list of elements. Each operator gives two objects to the subscription.
+The *division* puts each element in a part, by key, count or time. The *capacity rule* decides how
+many elements all parts together may hold, and so how many elements to request.
 """
 
 from __future__ import annotations
@@ -27,37 +27,43 @@ __all__ = ["CapacityRule", "Divider", "Division"]
 
 
 class Division(Protocol):
-    """The rule that decides to which substream or list an element belongs."""
+    """Interface of the rule that decides to which substream or list an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put the elements of ``burst`` in parts, and count them in ``divider.received``."""
+        """Put the elements of ``burst`` in their substreams or lists.
+
+        Add the number of elements to ``divider.received``.
+        """
 
 
 class CapacityRule(Protocol):
-    """The rule that decides how many elements all parts may hold, and so how many to request."""
+    """Interface of the rule that decides how many elements to request.
 
-    #: Whether all substreams share one bound, so that an element that leaves any substream makes
-    #: room for a new element.
+    The rule bounds the number of elements in all parts (substreams or lists) together.
+    """
+
+    #: Whether all substreams share one bound. Then an element that leaves any substream makes room
+    #: for a new element.
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
         """Return how many more elements to request from upstream."""
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Check, at once or later, whether the stream is stuck: no subscriber takes held elements.
+        """Check, now or later, whether the stream is stuck: no subscriber takes held elements.
 
-        The divider calls this when all requested elements have come.
+        The divider calls this method when all requested elements have arrived.
         """
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
-    """Divides upstream's elements into substreams or lists, and delivers these on demand.
+    """Divides upstream's elements into substreams or lists, which it delivers on demand.
 
-    After the subscriber's cancel no new substream is opened, but the open substreams go on. Then
-    upstream is cancelled when no open substream has, or can still get, a subscriber.
+    After the subscriber has cancelled, no new substream is opened, but the open substreams go on.
+    Upstream is cancelled when no open substream has a subscriber or can still get a subscriber.
 
-    The operator (such as ``group_by``) sets two attributes. ``division`` decides to which part an
-    element belongs. ``capacity`` decides how many elements may be held.
+    The operator (such as ``group_by``) sets two attributes. ``division`` decides to which substream
+    or list an element belongs. ``capacity`` decides how many elements may be held.
     """
 
     __slots__ = (
@@ -85,36 +91,36 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str, max_held: int) -> None:
         super().__init__(subscriber, None)
-        # ``turns`` would pause the delivery on an event loop after a millisecond. If synchronous
-        # code blocks the loop until an element comes, the pause would never end. Use no ``turns``.
+        # Use no ``turns``, which would pause the delivery on an event loop after a millisecond. If
+        # synchronous code blocked the loop until an element arrives, the pause would never end.
         self.turns = None
         self.name = name
-        #: New substreams and full lists that were not delivered to the subscriber yet.
+        #: New substreams and full lists that are not delivered to the subscriber yet.
         self.made: deque[Any] = deque()
         self._run = FusedRun(self.made, (), self._slot_by_bursts(subscriber), self._demand)
-        #: The substreams that still take elements, by key.
+        #: The substreams that still take elements. Maps the key to the substream.
         self.open: dict[Hashable, Substream] = {}
-        #: Substreams that get no more elements, but may still hold some.
+        #: Substreams that get no more elements, but may still hold elements.
         self.closed: list[Substream] = []
         #: The lists that still take elements. A list is delivered when it is full, or when upstream
         #: completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got elements in the present call of ``on_burst``. At its end their
-        #: subscribers are woken, and get the elements.
+        #: Substreams that got elements in the current call of ``on_burst``. At the end of the call
+        #: the elements are delivered to the subscribers of these substreams.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
         self._failed = False
-        # ``parts_requested``: how many parts downstream has requested. ``requested``: how many
-        # elements were requested from upstream. ``received``: how many elements have come.
-        # ``taken``: how many elements have left their substreams. ``_requesting`` lets one thread
-        # at a time make requests, and none before the subscriber's on_subscribe has returned.
+        # ``parts_requested``: how many substreams or lists downstream has requested. ``requested``:
+        # how many elements were requested from upstream. ``received``: how many elements have
+        # arrived. ``taken``: how many elements have left their substreams. ``_requesting`` lets one
+        # thread at a time make requests, and no thread before on_subscribe has returned.
         self.parts_requested = DemandCounter()
         self.requested = 0
         self.received = 0
         self.taken = DemandCounter()
         self._requesting = Wip(held=True)
-        #: The id of the thread on which upstream signals elements now; 0 if there is none.
+        #: The id of the thread on which upstream is signalling elements; 0 if no thread does so.
         self.signals = 0
         self._waits = Waits(name, max_held)
 
@@ -152,7 +158,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.on_burst()
 
     def on_burst(self) -> None:
-        """Put the elements of ``burst`` in their substreams or lists."""
+        """Put the elements of the list ``burst`` in their substreams or lists."""
         burst = self.burst.copy()
         self.burst.clear()
         signals, self.signals = self.signals, get_ident()
@@ -177,8 +183,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # Remove the element from ``custody``: the hook of ``on_discard`` gets no
-                    # elements of windows or groups, as several windows may hold the same element.
+                    # Remove the element from ``custody``, the record of elements for
+                    # ``on_discard``: its hook does not get elements of windows or groups, because
+                    # several windows may hold the same element.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
@@ -191,7 +198,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self.touched = self.touched, {}
         for substream in touched:
             substream.wake()
-        if self._failed:  # end substreams that were opened after ``_fail`` had ended all others
+        if self._failed:  # end the substreams that were opened after the call of ``_fail``
             error = RuntimeError("the stream that this was a part of has failed")
             self._end_all(error, delivered=True)
         self.cancel_if_unused()
@@ -215,7 +222,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _fail(self, error: BaseException) -> None:
         # Do not store ``error``: its traceback would keep subscribers in memory (§3.13).
         self._failed = True
-        # ``alone``: downstream has cancelled, so only the open substreams can get the error.
+        # ``alone``: downstream has cancelled, so only subscribers of open substreams can get it.
         alone = self._demand.cancelled and bool(self.open)
         if not alone:
             super()._fail(error)
@@ -237,13 +244,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
     # -- methods that the rules ``division`` and ``capacity`` call ---------------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``. It is delivered when the current ``on_burst`` ends."""
+        """Open a substream for ``key``, to be delivered when the current ``on_burst`` ends."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``, for delivery when the current ``on_burst`` ends."""
+        """Put ``elements`` in ``substream``, to be delivered when the current ``on_burst`` ends."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
@@ -272,18 +279,18 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     @property
     def shares_capacity(self) -> bool:
-        """Whether an element that leaves any substream makes room for a new element."""
+        """Whether all substreams share one bound on the number of elements that they hold."""
         return self.capacity.shared
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether downstream's subscription is over. Then no new substream is opened."""
+        """Whether downstream's subscription is over, so that no new substream is opened."""
         return self._demand.value < 0
 
     def signals_here(self) -> bool:
-        """Whether upstream is signalling elements on the calling thread now.
+        """Return whether the calling thread is inside a signal of upstream.
 
-        Then upstream sends nothing until that signal has returned. So the calling thread must not
+        If so, upstream sends nothing until the signal has returned. So the calling thread must not
         wait for an element.
         """
         return self.signals == get_ident()
@@ -294,17 +301,20 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def request_more(self) -> None:
-        """Request more elements, if elements that leave a substream make room for others."""
+        """Request more elements, if all substreams share one bound (``capacity.shared``)."""
         if self.capacity.shared:
             self.request_elements()
 
     def close_substream(self, substream: Substream) -> None:
-        """Close ``substream`` to new elements. The next element with its key opens another."""
+        """Add no more elements to ``substream``. An element of its key opens a new substream."""
         self.remove(substream)
         self.cancel_if_unused()
 
     def cancel_if_unused(self) -> None:
-        """Cancel upstream if no substream will be opened, and no open one can have a subscriber."""
+        """If downstream's subscription is over, drop substreams that can get no subscriber.
+
+        If no open substream is left, cancel upstream. If upstream is over, close the deadlines.
+        """
         if self.takes_no_more:
             for substream in self.holding:
                 if substream.abandoned:
@@ -317,7 +327,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def drop_abandoned(self) -> None:
-        """If downstream takes no more substreams, drop abandoned ones. Then request more elements.
+        """If downstream's subscription is over, drop abandoned substreams. Request more elements.
 
         A substream is abandoned if nobody has subscribed to it, and nobody can subscribe any more.
         """
@@ -336,7 +346,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def request_elements(self) -> None:
         """Request as many elements as there is room for.
 
-        Call this after a delivery, not during a delivery: upstream may work long in ``request``.
+        Do not call this method during a delivery: upstream's ``request`` may take long.
         """
         if self._requesting.enter():
             self._make_requests()

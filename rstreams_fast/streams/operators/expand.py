@@ -42,7 +42,7 @@ class _ExpandSubscription(FanIn):
 
     In breadth-first order a publisher first sends all its elements. Then the oldest element that is
     not expanded yet is expanded. In depth-first order a publisher sends one element, and this
-    element is expanded at once. The publisher waits on a stack until the new publisher has ended.
+    element is expanded immediately. The publisher waits on a stack until the new publisher ends.
     """
 
     __slots__ = ("_current", "_deep", "_fn", "_pending", "_stack", "_waiting")
@@ -76,19 +76,19 @@ class _ExpandSubscription(FanIn):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._waiting += burst
-        if self._demand.value < 0:  # the stream is over: no later code would clear _waiting
+        if self._demand.value < 0:  # the stream is over: no other code clears _waiting now
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Increase ``consumed`` only when the elements are in ``_waiting``: ``_upward``, on another
+        # Add the elements to ``_waiting`` before ``consumed`` is increased. ``_upward``, on another
         # thread, reads ``consumed`` first, and then looks for an element in ``_waiting``. In the
         # other order ``_upward`` could miss the element.
         inner.consumed += count
         del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
         self._enter()
         if over:
-            # Set ``done`` only when the last element is in ``_waiting``. So, if ``done`` is set and
-            # ``_waiting`` is empty, all elements of the publisher were expanded.
+            # Set ``done`` only after the last element was added to ``_waiting``. So, if ``done`` is
+            # set and ``_waiting`` is empty, all elements of the publisher were expanded.
             inner.done = True
         if over or self._deep:
             self._enter_upward()
@@ -101,7 +101,7 @@ class _ExpandSubscription(FanIn):
             self._end_after(inner, error)
 
     def _end_after(self, inner: Inner, error: BaseException | None) -> None:
-        """End the stream, with ``error`` if given, after the delivery of all elements so far."""
+        """End the stream after all elements in ``_mail``. ``error=None`` means completion."""
         self._mail.append((inner, Ended(error)))
         self._enter()
 
@@ -117,7 +117,7 @@ class _ExpandSubscription(FanIn):
             self._pending.return_unreceived(current)
         elif not self._deep:
             return self._pending.request_from(current)
-        elif current.consumed < current.requested:  # request no more: one element is still to come
+        elif current.consumed < current.requested:  # the requested element has not arrived yet
             return False
         elif not self._waiting:
             return self._pending.request_from(current, 1)
@@ -127,9 +127,9 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _next_inner(self, current: Inner) -> Inner | None:
-        """Return the inner whose publisher gets the next request; ``None`` at the end.
+        """Return the inner (subscriber to one publisher) that makes the next request.
 
-        An *inner* is the subscriber to one publisher.
+        Return ``None`` at the end of the stream.
         """
         stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
@@ -137,7 +137,7 @@ class _ExpandSubscription(FanIn):
         if waiting and fn is not None:
             try:
                 publisher = publisher_from("expand", fn, waiting.popleft())
-            except RecursionError:  # the RecursionError goes to a caller with room on the stack
+            except RecursionError:  # only a caller has room on the stack to report the error
                 raise
             except Exception as raised:
                 self._end_after(current, raised)

@@ -18,7 +18,7 @@ __all__ = ["FlatMap", "ToPublisher", "publisher_from"]
 def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[Any]:
     """Return the publisher ``fn(element)``.
 
-    If the result is no publisher, raise an error whose message names ``operator``.
+    If the result is not a publisher, raise an error whose message names ``operator``.
     """
     publisher = fn(element)
     if callable(getattr(publisher, "subscribe", None)):

@@ -56,7 +56,7 @@ def _subscription(subscriber: Subscriber[Any], options: GroupBy) -> Divider:
 
 
 class _ByKey:
-    """Puts each element in the group of its key, and opens groups."""
+    """Puts each element in the group of its key. If there is no such group, opens a new group."""
 
     __slots__ = ("_options",)
 
@@ -86,8 +86,9 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count the elements only now, when they are in their groups. The count starts the check
-            # for a stuck stream, and this check looks for elements in the groups.
+            # Count the elements only when they are in their groups. When ``received`` is equal to
+            # ``requested``, the divider checks whether the stream is stuck. This check looks for
+            # the elements in the groups.
             divider.received += came
             # The traceback of an error must not keep the element in memory (§3.13).
             element = group = key = None

@@ -2,10 +2,11 @@
 
 ``upstream -> ring -> calls -> results -> subscriber``. Everything to the right of the ring, and
 every ``request`` to upstream, runs in callbacks of one event loop. A ``CallWindow`` makes the
-calls: it runs the coroutine at once, and makes an asyncio task only if the coroutine has to wait.
+calls: it starts the coroutine immediately, and makes an asyncio task only if the coroutine has to
+wait.
 
 ``prefetch`` bounds the sum of requested elements, elements in the ring, running calls, and results
-that wait for demand. An element counts until its result has been delivered.
+that wait for demand. So an element counts from its request until its result is delivered.
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 __all__ = ["MapAsync"]
 
 CONCURRENCY = 64
-"""Default of the argument ``concurrency``: the most calls that run at a time."""
+"""Default of the argument ``concurrency``: the maximum number of calls that run at a time."""
 
 ORDERED_PREFETCH_PER_CALL = 64
 """For ordered results, ``prefetch`` is by default this number times ``concurrency``.
 
-A result must wait until all earlier results are delivered. So while one call is slow, there must be
-room for the results of many later calls: about 64 results for each concurrent call."""
+A result must wait until all earlier results are delivered. So there must be room for the results of
+many later calls while one call is slow: about 64 results for each concurrent call."""
 
 PREFETCH_PER_CALL = 4
 """With ``ordered=False``, ``prefetch`` is by default this number times ``concurrency``."""
 
 MAX_DEFAULT_PREFETCH = 65_536
-"""The largest default of ``prefetch``, unless ``concurrency`` is larger."""
+"""The default of ``prefetch`` is at most this number, unless ``concurrency`` is larger."""
 
 
 class MapAsync(Boundary):
-    """The options of ``Stream.map_async``. The docstring of that method explains them."""
+    """The options of ``Stream.map_async``. See the docstring of that method."""
 
     operator = "map_async"
 
@@ -105,7 +106,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch``, divided by ``concurrency``."""
+        """Return the default of ``prefetch`` for one concurrent call."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -130,9 +131,9 @@ class MapAsync(Boundary):
         return loop_resource(self.loop, "rstreams-fast-map-async")
 
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
-        """Return the object that makes the calls and holds their results.
+        """Return a new ``CallWindow``, which makes the calls and holds their results.
 
-        Call this method on the event loop. The object calls ``on_ready`` when a result is ready.
+        Call this method on the event loop. The window calls ``on_ready`` when a result is ready.
         """
         fn: Callable[..., Any] = (
             self.fn if custody is None else custody.wrap_coroutine_function(self.fn)
@@ -152,7 +153,7 @@ class MapAsync(Boundary):
 
 
 def _report_further(error: BaseException) -> None:
-    """Report the error of a call that failed after another call, or after the stream's end."""
+    """Report an error that is not signalled: an earlier call failed, or the stream has ended."""
     if isinstance(error, Exception) and not isinstance(error, WorkDroppedError):
         report_late(error)
 
@@ -230,27 +231,28 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._input = InputRing(SpscRing(options.prefetch))
         self.ring: SpscRing | None = self._input.elements
         self._window: Any = None
-        # ``_ending``: after the end of the stream, the ``CallWindow`` whose cancelled calls are
-        # still running. Otherwise None.
+        # ``_ending``: the ``CallWindow``, if the stream has ended and cancelled calls are still
+        # running. Otherwise None.
         self._ending: Any = None
         self._requestable = options.prefetch  # how many more elements may be requested now
         spare = options.prefetch - options.concurrency
-        # After ``_replenish_at`` delivered results the drain makes a new request. This number is
-        # so small that elements for ``concurrency`` calls are still there at that time.
+        # After ``_replenish_at`` delivered results the drain makes a new request. The number is so
+        # small that elements for ``concurrency`` calls are still left at the time of the request.
         self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
         self._requesting_thread = 0  # the id of the thread that calls ``request`` now; 0: none
         self._stopped = False
         self._failure_reported = False  # whether the failure of a call was signalled or reported
         self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
-        # A future for the code that awaits the stream. It is completed when all calls have ended.
+        # The code that awaits the stream waits for this future, which is set when all calls have
+        # ended.
         self._closing: asyncio.Future[None] | None = None
 
     # -- signals from upstream ---------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # ``_wip`` is held until the subscriber's on_subscribe has returned: no result is delivered
-        # before that.
+        # ``_wip`` lets one thread at a time deliver results. It is held from the start until
+        # on_subscribe has returned, so that no result is delivered before.
         if self._signal_on_subscribe() and not self._wip.leave():
             self._start_drain()
 
@@ -266,10 +268,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once, without the results that are not delivered yet.
+        """Signal the error immediately, without the results that are not delivered yet.
 
-        But the results are delivered first if downstream uses at most ``_total`` elements (as
-        ``take(n)`` does), and upstream has sent ``_total``. ``_work`` decides this.
+        But if downstream uses at most ``_total`` elements (as ``take(n)`` does), and upstream has
+        sent ``_total`` elements, the results are delivered first. ``_work`` decides this.
         """
         if self._total == UNBOUNDED:
             super().on_error(error)
@@ -277,10 +279,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._keep_error(error)
 
     def on_burst(self) -> None:
-        """Start the delivery, which also takes the new elements out of the ring.
+        """Start the drain, which takes the new elements out of the ring and delivers results.
 
-        Do nothing if the delivering thread itself makes this call, within its ``request`` to
-        upstream: that thread looks at the ring when ``request`` has returned.
+        Do nothing if the drain itself makes this call, within its ``request`` to upstream: the
+        drain looks at the ring when ``request`` has returned.
         """
         if self._requesting_thread != get_ident():
             self._enter()
@@ -289,7 +291,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _start_drain(self) -> None:
         if self._window is None and (self._demand.value < 0 or self._empty()):
-            self._drain()  # only the end must be signalled, which needs no event loop
+            self._drain()  # there is only the end to signal, which needs no event loop
         else:
             super()._start_drain()
 
@@ -313,7 +315,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
                 return self._act_on_end()
         self._waits.end()
         # Read ``_completed`` before the ring. In the other order, elements and the completion could
-        # come between the two reads: these elements would be lost.
+        # arrive between the two reads, and these elements would be lost.
         completed = self._completed
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
@@ -322,7 +324,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window.failure is not None and (delivered < most or most == 0):
             return self._signal_call_failure(window)
         # Make the request before ``submit_from`` starts calls. A synchronous upstream sends its
-        # elements within the request, so the calls for these elements start now, too.
+        # elements before ``request`` returns, so ``submit_from`` can start calls for them, too.
         self._delivered += delivered
         self._requestable += delivered
         n = self._requestable if self._requestable >= self._replenish_at else 0
@@ -338,8 +340,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # ``arm`` makes the ring call ``on_burst`` as soon as an element comes. Otherwise upstream
-        # calls ``on_burst`` only after several elements, and may wait long before the second one.
+        # ``arm`` makes the ring call ``on_burst`` at the next element. Without ``arm``, upstream
+        # calls ``on_burst`` after several elements, and the second element may arrive much later.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -356,7 +358,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            # There may be no event loop: ``map_blocking``, which uses this method too, may deliver
+            # There may be no event loop: ``map_blocking`` also uses this method, and may deliver
             # its results on a plain thread.
             if self._awaited is not None and (loop := running_loop()) is not None:
                 self._closing = loop.create_future()
@@ -366,7 +368,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
     def _on_ready(self) -> None:
         if self._ending is not None:
             self._end_calls(self._ending)
-        # This method is called on the event loop, so deliver the results here and now.
+        # This method is called on the event loop, so deliver the results in this call.
         elif self._wip.enter():
             self._turn()
 
@@ -386,7 +388,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_error())
-                    break  # ``_stopped`` may still be false while another thread ends the stream
+                    break  # do not rely on _stopped: another thread may set it later
                 if self._stopped:
                     break
                 delivered += 1
@@ -424,11 +426,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         super()._stop()
         window = self._window
         if window is not None:
-            window.permits.cancel()  # no call starts from now on; any thread may cancel the permits
+            window.permits.cancel()  # any thread may do this; no more calls start
 
     def _refused(self, error: BaseException) -> None:
-        # The loop runs no more work, so it cannot cancel running calls. Without ``_window``,
-        # ``_drop_references`` does not try to cancel them.
+        # The event loop runs no more work, so it cannot cancel running calls. Set ``_window`` to
+        # None, so that ``_drop_references`` does not try to cancel them.
         window, self._window = self._window, None
         if window is not None:
             window.permits.cancel()
@@ -447,7 +449,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._loop.release()
         else:
             # Forbid new calls before ``_window`` becomes None. ``_stop``, on another thread, may
-            # not have forbidden them yet, and cannot do so without ``_window``.
+            # not have forbidden new calls yet, and cannot do so without ``_window``.
             window.permits.cancel()
             self._window = None
             self._report_failure(window)
@@ -465,10 +467,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_late(failure[1])
 
     def _end_calls(self, window: Any) -> None:
-        """If no cancelled call is running any more, release the loop and complete ``_closing``.
+        """If no cancelled call is still running, release the event loop and set ``_closing``.
 
         Otherwise the window calls ``_on_ready`` at the end of each call, and ``_on_ready`` calls
-        this method again. ``_closing`` is a future for which the code that awaits the stream waits.
+        this method again. The code that awaits the stream waits for the future ``_closing``.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

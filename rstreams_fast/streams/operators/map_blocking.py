@@ -6,8 +6,8 @@ plain thread: on an event loop, the delivery would take twice the processor time
 
 A submission to a pool takes longer than a short call. So each submission is a *burst*: calls for
 several elements, one after the other. After ``MAX_BURST_SECONDS`` a burst makes no more calls, and
-the elements that are left are submitted again. So a result waits for the end of its burst, but at
-most for ``MAX_BURST_SECONDS`` and the time of one call.
+the remaining elements are submitted again. A result is delivered only after the end of its burst.
+So it waits at most for ``MAX_BURST_SECONDS`` and the time of one call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_BURST_SECONDS: Final = 0.004
 """After this many seconds a burst (one submission to the pool) makes no more calls."""
 
 MAX_BURST: Final = 64
-"""The most calls in a burst (one submission to the pool)."""
+"""The maximum number of calls in a burst (one submission to the pool)."""
 
 PREFETCH_PER_CALL: Final = 4 * MAX_BURST
 """``prefetch`` is by default this number times ``concurrency``.
@@ -100,7 +100,8 @@ class MapBlocking(MapAsync):
     def resource(self) -> Resource:
         """Return the ``Resource`` on which results are delivered.
 
-        It is the event loop that runs on the calling thread or, without a loop, a new thread.
+        If the calling thread runs an event loop, this loop is the resource. Otherwise the resource
+        is a new thread.
         """
         if running_loop() is not None:
             return super().resource()
@@ -111,28 +112,30 @@ class MapBlocking(MapAsync):
 
 
 class _Burst:
-    """Elements that are submitted to the pool together, and later their results."""
+    """The elements of one submission to the pool, and the results of the calls."""
 
-    # The delivering thread makes this object, and the pool's thread stores its results in it. If
-    # the pool's thread made the object, Python without a GIL would not free the object while that
-    # thread is idle.
+    # The delivering thread makes this object, and the pool's thread stores the results in it. An
+    # object that the pool's thread made would live too long: Python without a GIL does not free it
+    # while the pool's thread is idle.
     __slots__ = ("elements", "error", "future", "held", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
-        self.held = list[list[Any]]()  # per element: ``[element]``, or ``[]`` if not in the custody
+        # ``held``: for each element ``[element]``, or ``[]`` if the custody did not hold it.
+        self.held = list[list[Any]]()
         self.future: Future[Any] | None = None
-        # ``made``: results that the pool's thread has stored. ``results``: results that the
-        # delivering thread has taken from ``made``, and not delivered yet.
+        # ``made``: the results that the pool's thread has stored. ``results``: the results that the
+        # delivering thread has taken from ``made`` and has not delivered yet.
         self.made = list[Any]()
         self.error: BaseException | None = None  # the error that stopped the calls, or None
         self.seconds = 0.0
-        self.is_over = False  # whether results of the next burst may follow these results
+        # ``is_over``: whether the results of the next burst may be delivered after ``results``.
+        self.is_over = False
         self.results = list[Any]()
 
 
 class _Calls:
-    """Makes the calls on the pool, and holds their results, as ``CallWindow`` does for map_async.
+    """Makes the calls on the pool, and holds their results: a ``CallWindow`` for pools.
 
     Only the thread that delivers results may call the public methods. Any thread may use
     ``permits``, and read ``pending``.
@@ -144,32 +147,32 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # A burst is one submission of several calls. ``_size``: the most elements of a new burst.
-        # ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for submission,
-        # with elements for which an earlier burst made no call. ``_results``: the bursts with
-        # results; if results are ordered, all bursts, in order. ``_ended``: bursts that are over,
-        # and that the delivering thread has not handled yet.
+        # A burst is one submission of several calls. ``_size``: the maximum number of elements in a
+        # new burst. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for
+        # submission, with elements for which an earlier burst made no call. ``_results``: the
+        # bursts with results; if results are ordered, all bursts, in order. ``_ended``: bursts
+        # without running calls, which the delivering thread has not handled yet.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
         self._results = deque[_Burst]()
         self._ended = deque[_Burst]()
         self._held = 0
-        self.permits = DemandCounter()  # after permits.cancel() no more calls start
+        self.permits = DemandCounter()  # after permits.cancel() no call starts
         self.failure: tuple[Any, BaseException] | None = None
 
     @property
     def pending(self) -> int:
-        """Return the number of calls that are not over, and of results that are not delivered.
+        """Return the number of submitted elements whose results are not delivered yet.
 
-        If a call has failed, the result is larger by 1.
+        If a call has failed, the number is larger by 1.
         """
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
         """Submit about ``most`` elements of ``queue`` to the pool, and return their number.
 
-        If none was submitted, return 1 if a call has failed, otherwise 0.
+        If no element was submitted, return 1 if a call has failed, otherwise 0.
         """
         self._collect_ended()
         options = self._options
@@ -183,8 +186,8 @@ class _Calls:
             if self._left:
                 burst = self._left.popleft()
             else:
-                # Divide few elements equally among ``concurrency`` submissions: otherwise the first
-                # submission would take all of them.
+                # If there are only few elements, divide them equally among ``concurrency``
+                # submissions: otherwise the first submission would take all elements.
                 share = len(queue) // options.concurrency
                 burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
                 if not burst.elements:
@@ -204,7 +207,7 @@ class _Calls:
             burst.held = [held for _each, held in claimed if held is not None]
             del claimed
         self._bursts.add(burst)
-        held = [burst]  # only the thread that takes ``burst`` from this list ends the burst
+        held = [burst]  # only the thread that takes ``burst`` from this list calls ``_end``
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -217,7 +220,7 @@ class _Calls:
         if executor is not None and not options.in_this_interpreter:
             future = nonblocking_submit(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
-            # Copy the context (``contextvars``) for each submission: two threads cannot run code in
+            # Copy the ``contextvars`` context for each submission: two threads cannot run code in
             # the same context at the same time.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
@@ -238,26 +241,26 @@ class _Calls:
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        elif (burst := take_held(held)) is not None:  # None: ``_make`` has ended the burst
+        elif (burst := take_held(held)) is not None:  # None: ``_make`` has called ``_end``
             self._end(burst, future.result())
 
     def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
-        # ``held`` is empty if ``_make`` runs although ``submit`` raised ``error``: the pool could
-        # not start a new thread, but an older thread of the pool makes the calls.
+        # ``held`` is empty if ``submit`` raised ``error``, but ``_make`` runs: the pool could not
+        # start a new thread, and an older thread of the pool makes the calls.
         burst = take_held(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
 
     def _end(self, burst: _Burst, outcome: list[Any]) -> None:
         burst.made, burst.error, burst.seconds = outcome
-        outcome.clear()  # empty the list: an error's traceback may keep it alive
+        outcome.clear()  # an error's traceback may keep this list alive, so empty it
         if self._custody is not None:
             _register_outcome(self._custody, burst)
         ended, enter = self._ended, self._enter
         ended.append(burst)
         if enter is not None:
             enter()
-        if self._enter is None:  # cancel() may have emptied ``ended`` before this append
+        if self._enter is None:  # cancel() may have reported errors before this append
             _report_errors(ended)
 
     def _collect_ended(self) -> None:
@@ -293,7 +296,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Remove and return the next results of one burst, at most ``most``."""
+        """Remove and return the next results, at most ``most``, all from one burst."""
         bursts = self._results
         while bursts:
             results = bursts[0].results
@@ -315,14 +318,14 @@ class _Calls:
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
-        """Put up to ``most`` results in ``ring``, and return their number.
+        """Put up to ``most`` results in ``ring``, and return the number of these results.
 
-        Stop before a result that is ``None``: the caller must signal an error.
+        Stop before a result that is ``None``: for this result the caller must signal an error.
         """
         self._collect_ended()
         count = 0
         while count < most and (results := self._take(most - count)):
-            # Only the last result of a burst can be None: ``_call`` stops after it.
+            # Only the last result of a burst can be None: ``_call`` stops after such a result.
             if is_none := results[-1] is None:
                 self._results[0].results.append(results.pop())
                 self._held += 1
@@ -332,7 +335,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Cancel the submissions that have not begun. Drop all results."""
+        """Cancel the submissions that the pool has not begun. Drop all results."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:
@@ -343,8 +346,8 @@ class _Calls:
 
 
 def _report_errors(ended: deque[_Burst]) -> None:
-    """Remove all bursts from ``ended``. Report their errors, as the stream has ended already."""
-    with contextlib.suppress(IndexError):  # another thread may be emptying ``ended``, too
+    """Remove all bursts from ``ended``, and report their errors: the stream has ended already."""
+    with contextlib.suppress(IndexError):  # another thread may empty ``ended`` at the same time
         while True:
             error = ended.popleft().error
             if error is not None:
@@ -352,7 +355,7 @@ def _report_errors(ended: deque[_Burst]) -> None:
 
 
 def _report_error(error: BaseException) -> None:
-    # A WorkDroppedError is not reported: it only says that a call was cancelled.
+    # Do not report a WorkDroppedError, which only says that a call was cancelled.
     if not isinstance(error, WorkDroppedError):
         report_late(error)
 
@@ -374,30 +377,30 @@ def _call(
                 break
     except BaseException as raised:
         error = raised
-        if isinstance(raised, StopIteration):  # a StopIteration would silently end a caller's loop
+        if isinstance(raised, StopIteration):  # a StopIteration would end a loop of the caller
             error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
             error.__cause__ = raised
         if permits is None:
             add_note(error, traceback.format_exc())  # pickling the error loses its traceback
         outcome[1] = error
         elements.clear()
-        # The error's traceback keeps this frame, and so its variables, in memory. Clear them.
+        # Clear the variables: the error's traceback keeps this frame and its variables in memory.
         element = result = results = error = None  # type: ignore[assignment]
     outcome[2] = seconds
     return outcome
 
 
 def _register_outcome(custody: Custody, burst: _Burst) -> None:
-    """Tell ``custody`` (the record of undelivered elements) what has become of the elements.
+    """Update ``custody``, the record of undelivered elements, after the calls of ``burst``.
 
-    Register each result, and register again each element for which no call was made. If the call
-    for an element has failed or returned ``None``, pass the element to the hook of ``on_discard``.
-    Elements that ``custody`` did not hold before are left out.
+    Add each result, and add again each element for which no call was made. If the call for an
+    element has failed or returned ``None``, pass the element to the hook of ``on_discard``. Ignore
+    elements that ``custody`` did not hold before.
     """
     held, burst.held = burst.held, []
     made = burst.made + [None] * (burst.error is not None)
     for elements, result in zip(held, made, strict=False):
-        custody.enter(result)  # ignores ``None``
+        custody.enter(result)  # enter() ignores None
         for element in elements if result is None else ():
             custody.call_hook(element)
     for elements in held[len(made) :]:

@@ -1,4 +1,4 @@
-"""``merge``: delivers the elements of several publishers. ``flat_map`` uses ``Merging``, too."""
+"""``merge``: delivers the elements of several publishers. ``flat_map`` also uses this file."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def merge_source(
 
 
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
-    """Raise a ``TypeError`` if a publisher has no ``subscribe``.
+    """Raise a ``TypeError`` if a publisher has no method ``subscribe``.
 
-    The message says which publisher it is, counted from 1.
+    The message names ``operator``, and gives the number of the publisher, counted from 1.
     """
     for number, publisher in enumerate(publishers, 1):
         check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
@@ -55,10 +55,11 @@ def check_publishers(operator: str, publishers: Iterable[object]) -> None:
 def flattened(
     publishers: Iterable[Publisher[Any]], is_alike: Callable[[Any], bool]
 ) -> Iterator[Publisher[Any]]:
-    """Yield ``publishers``. In place of a merged or concatenated one, yield the publishers in it.
+    """Yield ``publishers``. Replace a merged or concatenated publisher by its parts.
 
-    ``is_alike(publisher)`` is true if ``publisher`` must be replaced so. Otherwise calls would nest
-    in a long chain such as ``a.merge(b).merge(c)``.
+    The parts are the publishers from which it was made. A publisher is replaced if
+    ``is_alike(publisher)`` is true. So in ``a.merge(b).merge(c)`` one subscription merges ``a``,
+    ``b`` and ``c``. Without this, a long chain of nested subscriptions would exhaust the stack.
     """
     for publisher in publishers:
         inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
@@ -87,7 +88,7 @@ class _Merge:
 
 
 class DelayedErrors:
-    """Collects errors of publishers. With ``delay``, errors are signalled after all elements."""
+    """Collects publishers' errors. With ``delay``, errors are signalled after all elements."""
 
     __slots__ = ("_delay", "_errors")
 
@@ -96,11 +97,11 @@ class DelayedErrors:
         self._errors: list[BaseException] = []
 
     def delays(self, error: BaseException) -> bool:
-        """Return whether ``error`` must wait until all elements are delivered."""
+        """Return whether ``error`` must wait until the elements of all publishers are delivered."""
         return self._delay and isinstance(error, Exception)
 
     def add(self, error: BaseException) -> None:
-        """Keep ``error``, or report it if ``DELAYED_ERRORS`` errors are kept already."""
+        """Keep ``error``; but report it if ``DELAYED_ERRORS`` errors are kept already."""
         if len(self._errors) < DELAYED_ERRORS:
             self._errors.append(error)
         else:
@@ -115,8 +116,8 @@ class Outer:
     """The state of ``flat_map``'s upstream. The function ``fn`` makes a publisher of each element.
 
     An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are in
-    progress at a time: from the request for the element until its publisher's elements were
-    delivered. With ``sequential``, only the oldest inner delivers, and the others wait.
+    progress at a time. An element is in progress from its request until all elements of its
+    publisher are delivered. With ``sequential``, only the oldest inner delivers elements.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -128,24 +129,27 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many elements may be requested from upstream now
         self.turn = False
-        # ``_line``: the inners in the order of delivery, or None without ``sequential``.
+        # ``_line``: the inners in the order of delivery; None if not ``sequential``.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """Add ``inner`` to the order of delivery. Only ``_open_inner`` may call this."""
-        line = self._line  # read ``_line`` once: clear(), on another thread, may replace it
+        """With ``sequential``, let ``inner`` deliver after all earlier inners.
+
+        Only ``_open_inner`` may call this method.
+        """
+        line = self._line  # read the field once: clear(), on another thread, may replace it
         if line is not None:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now. With ``sequential``, only the oldest may."""
+        """Return whether ``inner`` may deliver now: with ``sequential``, only the oldest inner."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that can still deliver; ``None`` without ``sequential``.
+        """Return the oldest inner that can still deliver; ``None`` if not ``sequential``.
 
-        Only the delivering thread may call this.
+        Only the delivering thread may call this method.
         """
         line = self._line
         while line and line[0].done and not line[0].queue:
@@ -153,7 +157,7 @@ class Outer:
         return line[0] if line else None
 
     def clear(self) -> None:
-        """Drop all references, but do not clear the deques: another thread may still use them."""
+        """Drop all references. Replace the deques, because another thread may be using them."""
         self.fn = self._line = None
         self.elements = deque()
 
@@ -162,8 +166,9 @@ class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
     ``merge`` passes the publishers as an argument. ``flat_map`` makes a publisher from each element
-    of upstream. The publishers deliver in turns or, with ``sequential``, one after another. An
-    ``Inner`` is the subscriber to one publisher.
+    of upstream. The elements of the publishers alternate. But with ``sequential`` a publisher's
+    elements follow all elements of the previous publisher. An ``Inner`` is the subscriber to one
+    publisher.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")
@@ -177,11 +182,11 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # inners with elements that wait; they deliver in turns
+        self._ready: deque[Inner] = deque()  # inners with queued elements; the first delivers next
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
-        # How many publishers are not over. In ``flat_map`` this number also counts upstream, and
-        # the elements from which no publisher was made yet.
+        # How many publishers have not ended. For ``flat_map`` this number also includes upstream,
+        # and the elements from which no publisher was made yet.
         self._alive = DemandCounter(len(self._unsubscribed))
 
     def flat_map(
@@ -202,8 +207,8 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._prefetch.step(self._demand)
-        # Alternate between two tasks: to make the next publisher, and to request elements from
-        # publishers. If one task always came first, the other might never be done.
+        # Alternate between two tasks: make the next publisher, and request elements from
+        # publishers. If one task always came first, the other task might never be done.
         if (outer.turn or not self._prefetch.due_requests) and self._open_more(outer):
             outer.turn = False
             return True
@@ -215,7 +220,7 @@ class Merging(FanIn):
 
         Return false if neither is possible now.
         """
-        elements, fn = outer.elements, outer.fn  # read the fields once: clear() may replace them
+        elements, fn = outer.elements, outer.fn  # copies, because clear() may replace the fields
         if elements and fn is not None:
             self._open_inner(outer, fn, elements.popleft())
             return True
@@ -254,9 +259,10 @@ class Merging(FanIn):
             super()._inner_attached(inner)
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        """Deliver the burst (a list of elements) at once, if there is demand for all of it.
+        """Deliver ``burst`` immediately, if there is demand for all its elements.
 
-        If other elements wait, or another thread is delivering, queue the burst instead.
+        Otherwise queue ``burst``. Also queue it if other elements wait, if another thread is
+        delivering, or if the next request to the publisher is due.
         """
         outer, wip = self._outer, self._wip
         if outer is not None and inner is outer.inner:
@@ -330,8 +336,8 @@ class Merging(FanIn):
             ready.clear()
         else:
             turn = [ready.popleft() for _ in range(demand)]
-        # Stop when the next request to one of the publishers is due (see ``most``). So this request
-        # is made before more elements are delivered.
+        # ``most`` limits this delivery: it stops when the next request to one of the publishers is
+        # due, so that the request is made before more elements are delivered.
         most = min(prefetch.replenish_at - inner.consumed for inner in turn)
         burst = _take_turns(turn, min(max(1, min(demand, BURST) // len(turn)), most))
         each = len(burst) // len(turn)
@@ -400,10 +406,10 @@ class Merging(FanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take elements out of the publishers' queues, and return them in a list.
+    """Take equally many elements, at most ``most``, from the queue of each inner in ``turn``.
 
-    The list has the first element of each publisher, then the second of each, and so on. Each
-    publisher gives equally many elements, at most ``most``.
+    Return a list with the first element of each queue, then the second element of each queue, and
+    so on.
     """
     if len(turn) == 1:
         (inner,) = turn

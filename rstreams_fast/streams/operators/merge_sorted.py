@@ -41,13 +41,13 @@ class MergeSorted(Boundary):
 
 
 class _SortedSubscription(FanIn):
-    """Merges sorted publishers: compares their oldest elements, and delivers the least of these.
+    """Merges sorted publishers: compares their oldest elements, and delivers the smallest element.
 
-    With ``reverse`` it delivers the greatest of these.
+    With ``reverse`` the largest of these elements is delivered.
 
     Each publisher has a queue for its elements. Nothing is delivered while a publisher that has not
-    ended has an empty queue. The newest element is the first in the queue, and the oldest is the
-    last, so that ``pop`` takes the oldest. This oldest element is called the *head*.
+    ended has an empty queue. The oldest element of a queue is the last in the list, so that ``pop``
+    takes it. This element is called the *head*.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -59,14 +59,14 @@ class _SortedSubscription(FanIn):
         super().__init__(subscriber, Prefetch(options.prefetch, options.describe(), count))
         self._unsubscribed.extend(new_inner(self, each) for each in (upstream, *options.others))
         self._options = options
-        # ``_ranks``: the place of each publisher among the arguments. It decides the order of
-        # elements with equal keys. In reverse order the next element is the last in ``_heads``,
-        # not the first: so the ranks are negative.
+        # ``_ranks``: the number of each publisher among the arguments. The rank decides the order
+        # of elements with equal keys. With ``reverse`` the next element is taken from the end of
+        # ``_heads``, not from its start, so the ranks are negative.
         step = -1 if options.reverse else 1
         self._ranks = {inner: place * step for place, inner in enumerate(self._unsubscribed)}
-        # Three collections of publishers. ``_lacking``: publishers that are not over, but have an
-        # empty queue. ``_new``: publishers whose head (the oldest element) has no known key yet.
-        # ``_heads``: the other publishers with elements, sorted by the key of the head.
+        # Three collections of publishers. ``_lacking``: publishers that have not ended, and have an
+        # empty queue. ``_new``: publishers with a head (oldest element) whose key is not computed
+        # yet. ``_heads``: the other publishers with elements, sorted by the key of the head.
         self._lacking = set(self._ranks)
         self._new: list[Inner] = []
         self._heads: list[tuple[Any, int, Inner]] = []
@@ -86,7 +86,7 @@ class _SortedSubscription(FanIn):
         burst: list[Any] = []
         try:
             last = self._merge(burst, min(demand, BURST))
-        except Exception as raised:  # the key function or a comparison of keys raised
+        except Exception as raised:  # raised by the key function or by a comparison of keys
             self._deliver(burst)
             self._fail(raised)
             return True
@@ -94,7 +94,7 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else prefetch.begin_wait(demand)
         self._deliver(burst)
-        prefetch.count_delivered(last, 0)  # 0, because _merge() has counted the elements
+        prefetch.count_delivered(last, 0)  # 0: _merge() has counted the elements already
         return True
 
     def _sort(self) -> None:
@@ -117,9 +117,9 @@ class _SortedSubscription(FanIn):
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
         """Move up to ``most`` elements, in order, from the queues to ``burst``.
 
-        Stop earlier when so many elements of one publisher were consumed that its next request is
-        due. Return the inner (subscriber) of the last element's publisher. Return ``None`` if no
-        element can be delivered yet.
+        Stop earlier when the next request to a publisher is due. Return the inner (the subscriber
+        to a publisher) that received the last of these elements. Return ``None`` if no element can
+        be delivered yet.
         """
         if self._lacking or not most:
             return None

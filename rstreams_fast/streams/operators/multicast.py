@@ -31,7 +31,7 @@ Slow = Literal["gate", "drop"]
 
 
 class MulticastOptions:
-    """Checks and holds the arguments that every multicast takes."""
+    """The arguments that every multicast takes. The constructor checks the arguments."""
 
     def __init__(self, buffer_size: int, slow: str, delay_error: bool) -> None:
         self.buffer_size = check_capacity("buffer_size", buffer_size)
@@ -52,17 +52,17 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     ``on_next``, ``on_error`` and ``on_complete`` yourself. All subscribers get the same elements in
     the same order, and may be ahead of each other by at most ``buffer_size`` elements. A late
     subscriber starts at the oldest element that is still in the buffer for another subscriber.
-    After the end a new subscriber gets the terminal signal at once.
+    After the end a new subscriber gets the terminal signal immediately.
 
     The processor requests from upstream as many elements as the subscriber with the largest demand
     has requested, if the buffer has room for them. A caller of ``on_next`` may send elements that
     were not requested: they are buffered. If the buffer is full, the stream ends with a
     ``DemandExceededError``; with ``slow="drop"`` the slow subscribers are dropped instead.
-    ``on_next(None)`` ends the stream, too (§2.13); ``ended`` is true then. An error is signalled at
-    once, without the elements in the buffer; with ``delay_error`` the elements are delivered before
-    the error. The completion comes right after the last element, without a request (§2.9). If a
-    subscriber subscribes while it is subscribed already, it gets an ``AlreadySubscribedError`` by
-    ``on_error``, and its subscription ends (§1.10).
+    ``on_next(None)`` ends the stream, too (§2.13): then ``ended`` is true. An error is signalled
+    immediately, without the elements in the buffer; with ``delay_error`` the elements are delivered
+    before the error. The completion comes right after the last element, without a request (§2.9).
+    If a subscriber subscribes while it is subscribed already, it gets an ``AlreadySubscribedError``
+    by ``on_error``, and its subscription ends (§1.10).
 
     Any thread may call any method. Elements are delivered on the thread that calls ``on_next`` or
     ``request``.
@@ -77,7 +77,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
             cancelled, and later subscribers get a ``ShutDownError``. With ``"keep"`` upstream
             waits, without a request, for the next subscriber; upstream is cancelled when the
             garbage collector frees the processor.
-        delay_error: Signal an error after the elements in the buffer, not at once.
+        delay_error: Signal an error after the elements in the buffer, not immediately.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -125,12 +125,12 @@ class Multicast(Boundary):
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return the publisher that all subscribers share. The first call makes this publisher.
 
-        ``upstream`` is the same stream in every call, so later calls ignore it.
+        ``upstream`` is the same stream in every call, so later calls ignore the argument.
         """
         with self._lock:
             if self._shared is None:
-                # Pass a copy without ``_shared``: otherwise this object and the publisher would
-                # keep each other alive.
+                # Pass a copy of this object without ``_shared``: otherwise this object and the
+                # publisher would keep each other alive.
                 self._shared = Shared(upstream, copy(self))
             return self._shared
 
@@ -145,7 +145,10 @@ class Multicast(Boundary):
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:
-        """Return a text on the buffer, on slow subscribers, and on the last subscriber's cancel."""
+        """Return a text that describes the sharing, for ``describe``.
+
+        The text is about the buffer, slow subscribers, and the cancel of the last subscriber.
+        """
         words = {
             "shut_down": "shuts down",
             "keep": "waits for others",
@@ -177,14 +180,14 @@ class Shared:
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # The registry finds a subscriber that subscribes twice. All publishers use one registry: a
-        # subscriber of the previous publisher may still be subscribed.
+        # The registry finds a subscriber that subscribes twice. The old and the new publisher use
+        # the same registry: a subscriber of the old publisher may still be subscribed.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Add ``subscriber``. When there are enough subscribers, subscribe to upstream."""
+        """Add ``subscriber``. Subscribe to upstream if there are enough subscribers."""
         check_subscriber(subscriber)
         publisher = self._current
         if publisher.refuses(subscriber) or publisher.defer(self.subscribe, subscriber):

@@ -32,7 +32,8 @@ class _DiscardSubscription(Relay):
     """Passes every signal on, and calls the hook of ``on_discard`` for each dropped element.
 
     The ``Custody`` in ``_own`` records the elements that are not delivered yet. It calls the hook
-    when an operator above drops an element, and for all elements that are left at the end.
+    when an operator above drops an element. At the end it calls the hook for all elements that are
+    still recorded.
     """
 
     __slots__ = ("_below", "_own")
@@ -68,7 +69,7 @@ class _DiscardSubscription(Relay):
         try:
             call(*args)
         except RecursionError:
-            # The stack is full: only a caller further up has room on the stack to report the error.
+            # The stack is full. Only an outer caller has room on the stack to report the error.
             raise
         except BaseException:
             self.dropped()

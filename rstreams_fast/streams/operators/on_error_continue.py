@@ -11,14 +11,14 @@ from rstreams_fast.streams.engine.assembly import Part, Stage
 __all__ = ["with_error_handler"]
 
 _REPLACEMENTS: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
-"""Maps the name of a stage to the name of the stage that replaces it. The replacement drops an
+"""Maps the name of a stage to the name of the stage that replaces it. The new stage drops an
 element for which its function returns ``None``."""
 
 
 class _CatchingFunction:
-    """Calls the user's function of a stage. If it raises, calls ``handler`` and returns ``None``.
+    """Calls a stage's function. If the function raises, calls ``handler`` and returns ``None``.
 
-    The stage drops an element for which the result is ``None``.
+    If the result is ``None``, the stage drops the element.
     """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
@@ -34,7 +34,7 @@ class _CatchingFunction:
         try:
             result = self._fn(element)
             if self._stage == "filter":
-                result = bool(result)  # ``bool`` may raise, as for an array
+                result = bool(result)  # bool() may raise, as for a numpy array
             elif result is None and self._stage == "map":
                 raise TypeError("map: the function returned None, which is not an element (§2.13)")
         except Exception as error:
@@ -50,17 +50,17 @@ def with_error_handler(
 
     If the function of a new stage raises, the stage calls ``handler(exception, element)`` and drops
     the element, and the stream goes on. ``map``, ``map_not_none`` and ``filter`` are replaced, from
-    the last part upwards. The first part of another kind, and all parts above it, are not changed.
+    the last part upwards. The replacement stops at a part of another kind.
 
     Raises:
-        ValueError: The last part is not one of these three stages.
+        ValueError: The last part is not ``map``, ``map_not_none`` or ``filter``.
     """
     done: list[Part] = list(parts)
     place = len(parts)
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in _REPLACEMENTS:
         stage, fn = part.op
         if isinstance(fn, _CatchingFunction):
-            # An earlier ``on_error_continue`` has replaced this stage and the stages above it.
+            # An earlier on_error_continue has replaced this stage and the stages above this stage.
             return done
         place -= 1
         done[place] = Stage((_REPLACEMENTS[stage], _CatchingFunction(stage, fn, handler)))

@@ -1,10 +1,11 @@
 """``on_overflow``: a bounded buffer below a source that does not wait for demand.
 
 The operator makes an unbounded request. Upstream signals at any time, from any thread. The
-subscription holds a bounded number of elements and delivers them on demand. When the buffer is
-full, the strategy decides: an element is dropped, or the stream ends with an error. The terminal
-signal, also the error of an overflow, comes after the held elements. There is one exception:
-``take_last`` uses the same buffer, but signals an error of upstream without the held elements.
+subscription holds a bounded number of elements and delivers these elements on demand. When the
+buffer is full, the strategy decides: an element is dropped, or the stream ends with an error. The
+terminal signal comes after the held elements, even if it is the error of an overflow. There is one
+exception: ``take_last`` uses the same buffer, but signals an error of upstream immediately, and
+drops the held elements.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ class Overflow(enum.Enum):
     """The strategy for elements that come faster than the subscriber asks for them.
 
     At most ``capacity`` elements are held. A dropped element is counted in ``metrics_of(...)`` and
-    given to ``on_drop``. Elements that are held when the subscriber cancels are neither counted nor
-    given to ``on_drop``.
+    passed to ``on_drop``. When the subscriber cancels, the held elements are neither counted nor
+    passed to ``on_drop``.
     """
 
     BUFFER = "buffer"
-    """Hold up to ``capacity`` (default: 1024) elements. If one more comes, the stream ends with a
-    ``BufferOverflowError``, after the held elements were delivered."""
+    """Hold up to ``capacity`` (default: 1024) elements. A further element ends the stream: the held
+    elements are delivered, then a ``BufferOverflowError`` is signalled."""
     DROP_OLDEST = "drop_oldest"
-    """Hold up to ``capacity`` (default: 1024) elements. A further element replaces the oldest."""
+    """Hold up to ``capacity`` (default: 1024) elements. A further element replaces the oldest held
+    element."""
     DROP_LATEST = "drop_latest"
     """Hold up to ``capacity`` (default: 1024) elements. A further element is dropped."""
     LATEST = "latest"
-    """Hold only the newest element: it replaces the previous element. ``capacity`` is 1."""
+    """Hold only the newest element. A further element replaces it. ``capacity`` is 1."""
     ERROR = "error"
     """Hold only elements that the subscriber has requested, at most ``capacity`` (default: 1024).
     An element that was not requested ends the stream with a ``BufferOverflowError``."""
@@ -64,7 +66,8 @@ class OverflowBoundary(Boundary):
     request when the stream begins.
     """
 
-    #: This boundary tolerates a publisher that breaks the rules: signals may come on any thread.
+    #: This boundary tolerates a publisher that breaks the rules, such as signals on several threads
+    #: at a time.
     guards = True
 
     def __init__(
@@ -98,8 +101,8 @@ class OverflowBoundary(Boundary):
         self.name = f"{name}({strategy.name})"
         self.fails_without_demand = strategy in _ENDING
         self.at_end = at_end
-        # With the strategy ERROR, an element before downstream's first request would end the
-        # stream. So upstream gets no request before downstream's first request.
+        # With the strategy ERROR, an element that arrives before downstream's first request would
+        # end the stream. So upstream gets no request before downstream's first request.
         self.on_demand = on_demand or strategy is Overflow.ERROR
         self._argument = argument
 
@@ -126,7 +129,7 @@ class OverflowBoundary(Boundary):
 
 
 class OverflowSubscription(OperatorSubscriber):
-    """The subscription between a source that does not wait for demand and a subscriber.
+    """Holds the elements of a source, which does not wait for demand, and delivers them on demand.
 
     The source is a publisher, or an object that calls ``offer`` and ``finish``: the emitter of
     ``create``, or the clock of ``interval``. Any thread may call these methods. The subscriber is
@@ -165,17 +168,17 @@ class OverflowSubscription(OperatorSubscriber):
         self.lock = threading.RLock()
         self.open = True  # whether offer() accepts elements
         self._held: deque[Any] = deque()
-        self._kept = 0  # how many elements were delivered or are held
-        #: How many elements were dropped. ``offer`` changes this number under ``lock``.
+        self._kept = 0  # the number of delivered and held elements
+        #: ``drops``: the number of dropped elements. ``offer`` changes ``drops`` under ``lock``.
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
-        self._has_requested = Latch()  # a latch, closed when the one request to upstream is made
+        self._has_requested = Latch()  # a latch, closed by the only request to upstream
         self._waits = Waits(options.describe(), options.capacity, from_first_reading=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
-        # ``_direct_slot``: the function by which ``offer`` delivers a requested element at once, if
-        # no other element is held. None: every element must be put in ``_held`` first.
+        # ``_direct_slot``: the function by which ``offer`` delivers a requested element without the
+        # buffer, if no other element is held. If None, every element is put in ``_held`` first.
         direct_slot = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
         direct = resource is None and not options.at_end and callable(direct_slot)
         self._direct_slot = direct_slot if direct else None
@@ -183,9 +186,9 @@ class OverflowSubscription(OperatorSubscriber):
     # -- methods for the source, on any thread -----------------------------------------------------
 
     def offer(self, element: Any, entered: bool = False) -> bool:
-        """Hold ``element`` or deliver it. If neither is possible, do what the strategy says.
+        """Deliver or hold ``element``. If neither is possible, do what the strategy says.
 
-        Returns ``False`` if the stream has ended before, or ends now because of an overflow.
+        Return false if the stream has ended before, or ends now because of an overflow.
         ``entered``: whether ``element`` is already recorded for ``on_discard``. If not, this method
         records ``element``, unless the stream has ended.
         """
@@ -210,7 +213,7 @@ class OverflowSubscription(OperatorSubscriber):
             elif options.strategy in _REPLACING:
                 try:
                     victim = elements.popleft()
-                except IndexError:  # another thread has just delivered the oldest element
+                except IndexError:  # another thread has just delivered all held elements
                     self._kept += 1
                 elements.append(element)
             else:
@@ -226,16 +229,16 @@ class OverflowSubscription(OperatorSubscriber):
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
-            # Start the delivery even if ``element`` replaced another element. Between the calls of
-            # ``popleft`` and ``append`` above, the delivering thread may have seen an empty buffer,
-            # and stopped.
+            # Start the delivery even if ``element`` has replaced another element. The delivering
+            # thread may have stopped because it saw an empty buffer, between the calls of
+            # ``popleft`` and ``append`` above.
             self._enter()
         if victim is not None:
             self._report_drop(victim)
         return overflow is None
 
     def finish(self, error: BaseException | None) -> bool:
-        """End the stream after the held elements, with ``error`` or (``None``) by completion.
+        """End the stream after the held elements. ``error=None`` means completion.
 
         Return false if the stream has ended before.
         """
@@ -248,7 +251,7 @@ class OverflowSubscription(OperatorSubscriber):
     def unmet_demand(self) -> int:
         """How many more elements the subscriber has requested than the source has sent.
 
-        Dropped elements are not counted as sent.
+        Dropped elements do not count as sent.
         """
         requested = self._requested.value
         return UNBOUNDED if requested == UNBOUNDED else max(0, requested - self._kept)
@@ -272,8 +275,8 @@ class OverflowSubscription(OperatorSubscriber):
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
             except BaseException as leaving:
-                # An exception such as KeyboardInterrupt goes to two places: the subscriber gets it
-                # by on_error, and the code that sent the element gets it by ``raise``.
+                # An exception such as KeyboardInterrupt is signalled to the subscriber by on_error.
+                # It is also raised in the code that sent the element.
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -292,7 +295,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._begin_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the held elements. With ``at_end`` signal the error at once."""
+        """Signal the error after the held elements. With ``at_end``, signal it immediately."""
         if self._options.at_end:
             super().on_error(error)
             return
@@ -302,7 +305,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._begin_late()
 
     def on_complete(self) -> None:
-        """Signal completion after the elements that are held."""
+        """Signal completion after the held elements."""
         self.finish(None)
         self._begin_late()
 
@@ -321,7 +324,7 @@ class OverflowSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
         try:
-            n = check_request(n)  # call __index__ only once: it may return another number next time
+            n = check_request(n)  # call n.__index__ once: a second call may return another number
         except Exception as refused:
             self._bad_request(refused)
             return
@@ -337,11 +340,10 @@ class OverflowSubscription(OperatorSubscriber):
     # -- delivering elements -----------------------------------------------------------------------
 
     def _deliver(self, direct_slot: Callable[[Any], object], element: Any) -> None:
-        """Deliver ``element`` by ``direct_slot``. Call this only if no other element is held.
+        """Deliver ``element`` by a call of ``direct_slot``, without the buffer.
 
-        The subscriber must have requested ``element``. The calling thread must hold the drain (the
-        loop that delivers elements), so that no other thread delivers. At its end this method
-        leaves the drain.
+        Call this method only if there is demand, no other element is held, and ``_wip.enter()`` has
+        returned true, so that no other thread delivers. This method calls ``_wip.leave()``.
         """
         try:
             self._waits.end()
@@ -373,7 +375,7 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # the thread that cancels calls _stop(), which does the same, perhaps later
+        self._close()  # a thread that cancels calls _close(), too, but perhaps later
         self._direct_slot = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

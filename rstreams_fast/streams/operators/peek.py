@@ -1,4 +1,4 @@
-"""Observers (``do_on_request`` and the like): functions that are called at signals.
+"""Observers: the functions that ``do_on_request`` and similar operators call at each signal.
 
 An observer cannot change a signal. Its exceptions go to ``sys.unraisablehook``, and do not end the
 stream.
@@ -22,7 +22,7 @@ __all__ = ["Named", "Peek"]
 
 
 class Peek(Boundary):
-    """Calls ``fn`` at each signal of one kind: ``do_on_subscribe``, ``do_on_request`` and so on."""
+    """Calls ``fn`` at each signal of one kind, such as ``on_subscribe`` or ``request``."""
 
     one_to_one = True
 
@@ -49,7 +49,7 @@ class Peek(Boundary):
 
 
 class Named(Peek):
-    """``Stream.name``: adds the name to the metrics, and as a note to each error that passes."""
+    """``Stream.name``: adds the name to the metrics, and a note with the name to each error."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -70,8 +70,8 @@ class Named(Peek):
 class _PeekSubscription(Relay):
     """Calls the observer of one kind of signal, and passes every signal on.
 
-    Elements are not observed. So the attribute ``on_next`` is simply the ``on_next`` of the
-    subscriber below, and elements cost no extra call.
+    Elements are not observed. So the attribute ``on_next`` is the ``on_next`` of the subscriber
+    below, and an element costs no extra call.
     """
 
     __slots__ = ("_cancelled", "_peek", "on_next")
@@ -87,8 +87,8 @@ class _PeekSubscription(Relay):
         self._peek.call_observer("on_subscribe", subscription)
         super().on_subscribe(subscription)
 
-    # If an observer raises KeyboardInterrupt, the exception propagates to upstream's code. But the
-    # subscriber still gets the terminal signal: otherwise it would wait for ever.
+    # ``finally``: if an observer raises KeyboardInterrupt, the exception propagates to upstream's
+    # code, but the subscriber still gets the terminal signal. Otherwise it would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:
         try:
@@ -126,7 +126,10 @@ class _PeekSubscription(Relay):
         return (*self._peek.metrics(), *super().metrics())
 
     def _over(self) -> None:
-        """At the stream's end, call the observer of ``do_finally``, unless ``cancel`` calls it."""
+        """At the end of the stream, call the observer of ``do_finally``, once.
+
+        Do not call the observer if ``cancel`` has called it already.
+        """
         if self._peek.signal == "finally" and self._cancelled.win():
             self._peek.call_observer("finally")
 

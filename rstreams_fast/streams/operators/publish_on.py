@@ -1,4 +1,4 @@
-"""``publish_on``: upstream fills a bounded ring, which an executor empties.
+"""``publish_on``: upstream puts elements in a bounded ring, and an executor takes them out.
 
 ``upstream -> ring -> stages -> subscriber``. Everything to the right of the ring, and each
 ``request`` to upstream, runs on the *resource*: an executor, an event loop or a thread. So a
@@ -9,7 +9,7 @@ synchronous upstream works on the resource, too. The threads that call ``subscri
 element is requested only when the ring has room for it. The delivery of an element makes room for
 another element.
 
-``max_bytes``, a bound in bytes, can count only elements that have come: see ``WeighedQueue``.
+``max_bytes``, a bound in bytes, can only include elements that have arrived: see ``WeighedQueue``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return a queue for ``subscription``. Downstream uses at most ``need`` elements."""
+        """Return a queue for ``subscription``. ``need``: how many elements downstream can use."""
         capacity, request = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, request)
@@ -82,7 +82,7 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return this boundary's description, if downstream uses at most ``need`` elements."""
+        """Return this boundary's description. ``need``: how many elements downstream can use."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -97,22 +97,22 @@ class AsyncBoundary(StagesBoundary):
 
 
 class BoundaryOptions(Protocol):
-    """The options that ``AsyncBoundarySubscription`` uses."""
+    """Interface of the options that ``AsyncBoundarySubscription`` uses."""
 
     executor: Any
     delay_error: bool
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need, /) -> BoundaryQueue:
-        """Return a queue for ``subscription``. Downstream uses at most ``need`` elements."""
+        """Return a queue for ``subscription``. ``need``: how many elements downstream can use."""
 
     def describe_within(self, need: Need, /) -> str:
-        """Return the boundary's description, if downstream uses at most ``need`` elements."""
+        """Return the boundary's description. ``need``: how many elements downstream can use."""
 
 
 class AsyncBoundarySegment:
     """A publisher that passes elements of ``upstream`` through stages, on an executor.
 
-    ``program`` has the stages. The parts below use at most ``need`` elements.
+    ``program`` contains the stages. ``need`` says how many elements downstream can use.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class AsyncBoundarySegment:
         self._need = need
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream for ``subscriber``. Requests are made later, on the executor."""
+        """Subscribe to upstream for ``subscriber``. The executor makes the requests later."""
         try:
             subscription = AsyncBoundarySubscription(
                 subscriber, self._options, self._program, self._need
             )
-        except MemoryError as error:  # there is too little memory for the ring
+        except MemoryError as error:  # not enough memory for the ring
             refuse(subscriber, error)
             return
         subscribe_to(self._upstream, subscription)
@@ -142,7 +142,7 @@ class AsyncBoundarySegment:
 
 
 class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
-    """The subscriber to upstream. Also delivers the elements in the queue, on the executor.
+    """Subscribes to upstream, queues elements, and delivers the elements on the executor.
 
     The code that makes this object must call ``start`` after upstream's ``subscribe`` has returned.
     """
@@ -167,11 +167,11 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource(options.executor))
         self._begin_turns(on_threads=options.executor != CALLER)
         self._delay_error = options.delay_error
-        self._total = need.total  # the most elements that downstream can use
+        self._total = need.total  # how many elements downstream can use
         self._started = False
-        self._ready = Wip()  # lets only the second call of start() begin the work
+        self._ready = Wip()  # start() begins the work in its second call only
         self._takes_nothing = program.takes_nothing
-        self._ended = False  # whether no more elements are taken from the queue
+        self._ended = False  # whether the drain takes no more elements from the queue
         self._enough = False
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
@@ -181,9 +181,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
             # But this queue makes requests also on upstream's thread: so use no ``turns``.
             self.turns = None
-        # ``_at_once``: whether the delivery starts as soon as an empty ring gets an element: the
-        # next element may come late. False with the executor ``CALLER`` (no executor): then
-        # upstream's thread calls ``on_burst`` after several elements, which starts the delivery.
+        # ``_at_once``: whether the first element in an empty ring starts the delivery, because the
+        # next element may arrive much later. False with the executor ``CALLER`` (no executor): then
+        # upstream's thread calls ``on_burst`` after several elements, and starts the delivery.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -209,9 +209,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
     def start(self) -> None:
         """Start work on the executor, at the second call of this method.
 
-        One call comes from ``on_subscribe``, the other after upstream's ``subscribe`` has returned.
-        If work started earlier, its first request might reach upstream within ``subscribe``. A
-        synchronous upstream would then send its elements on the subscribing thread.
+        ``on_subscribe`` makes one call. The other call is made after upstream's ``subscribe`` has
+        returned. If work started earlier, its first request might reach upstream within
+        ``subscribe``: a synchronous upstream would send its elements on the subscribing thread.
         """
         if not self._ready.enter():
             self._start_drain()
@@ -221,15 +221,16 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery. If ``_at_once``, do nothing: the ring has started the delivery."""
+        """Start the delivery, unless ``_at_once`` is true: then the ring has started it already."""
         if not self._at_once:
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error at once, without the elements in the queue.
+        """Signal the error immediately, without the elements in the queue.
 
-        With ``delay_error`` the elements are delivered before the error. The same holds if
-        downstream uses at most ``_total`` elements (as ``take(n)`` does), and as many have come.
+        With ``delay_error`` the elements are delivered before the error. They are also delivered
+        first if downstream uses only ``_total`` elements (as ``take(n)`` does) and upstream has
+        sent ``_total`` elements.
         """
         if self._delay_error or self._total != UNBOUNDED:
             self._keep_error(error)
@@ -259,7 +260,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             queue.first_request()
         self._waits.end()
         # Read ``_completed`` before the queue. In the other order, elements and the completion
-        # could come between the two reads: these elements would be lost.
+        # could arrive between the two reads, and these elements would be lost.
         completed = self._completed
         status = self._burst_on(run)
         queue.replenish(run.pulled)
@@ -269,12 +270,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # ``_request_for_a_turn`` requests the elements that an earlier turn (a millisecond of
-            # work) left over. With the executor ``CALLER`` (no executor), only if there is demand.
+            # Request the elements that an earlier turn (a millisecond of work) did not request.
+            # With the executor ``CALLER`` (no executor), do this only if there is demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            # If there is demand, ``arm`` makes the next element start the delivery. Without demand,
-            # the subscriber's next request starts the delivery.
+            # If there is demand, ``arm`` makes the next element start the delivery. If there is no
+            # demand, the subscriber's next request starts the delivery.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._input.elements.arm(self._enter)
         if status is RunStatus.ENDED:
@@ -283,7 +284,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        # ``enough``: the stages need no more elements. Then a later error of upstream is ignored.
+        # ``enough``: the stages need no more elements. Then an error of upstream does not fail the
+        # stream.
         self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)
@@ -293,7 +295,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if late is not None and not self._enough:
             return self._end_late()
         if isinstance(late, BufferOverflowError):
-            self._late_error = None  # an element that nobody needs any more has come: no error
+            self._late_error = None  # do not report an overflow of elements that are not needed
         return self._finish_run(run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

@@ -5,7 +5,7 @@ right of the ring runs on the resource (an executor). The thread that sends an a
 array into the ring, so upstream may use the array's memory again. The delivering thread copies
 records out of the ring into new arrays of at most ``chunk`` records.
 
-The capacity counts records. The number of records in an array is unknown before the array has come.
+The capacity counts records. The number of records in an array is unknown until the array arrives.
 So one array is requested at a time, when the ring has all records of the previous array. If an
 array does not fit into the ring, the operator also holds the rest of this array.
 """
@@ -47,8 +47,8 @@ class PublishRecordsOn(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-        ``need`` (what downstream uses at most) is ignored: it counts arrays, but the ring's
-        capacity counts records.
+        ``need`` (how many elements downstream can use) is ignored: ``need`` counts arrays, but the
+        capacity of the ring counts records.
         """
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
 
@@ -94,8 +94,7 @@ class _RecordQueue:
     """Holds a ring of records, and the part of the newest array for which the ring has no room.
 
     Two threads copy records into the ring and request arrays: the thread on which upstream signals,
-    and the delivering thread when it has made room. ``_filling`` lets only one of them do so at a
-    time.
+    and the delivering thread when it has made room. ``_filling`` lets one thread at a time do this.
     """
 
     __slots__ = (
@@ -132,7 +131,7 @@ class _RecordQueue:
         self._records = records
         self._chunk = chunk
         self._rest: Any = None
-        self._outstanding = DemandCounter()  # how many requested arrays have not come: 0 or 1
+        self._outstanding = DemandCounter()  # requested arrays that have not arrived: 0 or 1
         self._filling = Wip()
         self._request = request
         self._fail = fail
@@ -154,11 +153,11 @@ class _RecordQueue:
         if self._outstanding.value == 0:
             return False
         if self._custody is not None:
-            # The records of this array are copied into the ring. So ``claim`` marks the array as
-            # used: the hook of ``on_discard`` does not get the array.
+            # The array counts as used, because its records are copied into the ring. So call
+            # ``claim``: then the hook of ``on_discard`` does not get the array.
             self._custody.claim(element)
         # Set ``_rest`` before ``_outstanding`` becomes 0. In the other order, ``_fill_now`` on
-        # another thread might see no array, and request the next one too early.
+        # another thread might see no array, and request the next array too early.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -173,18 +172,19 @@ class _RecordQueue:
         If all records of the array were copied, request the next array.
         """
         filling = self._filling
-        # Read ``_fail`` now. Slicing an array can run user code. If this code cancels the stream,
-        # ``drop`` replaces ``_fail`` by a function that does nothing, and an error would be lost.
+        # Copy ``_fail`` to a local variable. Slicing an array can run user code, which may cancel
+        # the stream and then raise. ``drop`` replaces ``_fail`` by a function that does nothing,
+        # so the error would be lost.
         fail = self._fail
         if not filling.enter():
-            return  # another call is in the loop below, and will repeat the copying
+            return  # another call of _fill is in the loop below, and repeats the loop
         while True:
             missed = filling.missed
             try:
                 self._fill_now()
             except RecursionError:
                 raise
-            except Exception as raised:  # the dtype is wrong, or a subclass's slicing raised
+            except Exception as raised:  # wrong dtype, or slicing raised
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
                 fail(raised)
@@ -192,8 +192,8 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        # Read ``_outstanding`` before ``_rest``: ``_accept`` writes them in the other order. So no
-        # array that comes between the two reads is overlooked.
+        # Read ``_outstanding`` before ``_rest``: ``_accept``, on another thread, writes the fields
+        # in the other order. So an array that arrives between the two reads is not missed.
         idle = self._outstanding.value == 0
         rest = self._rest
         if rest is not None:
@@ -209,7 +209,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: after each read from the ring, ``_Chunks`` has called ``_fill`` already."""
+        """Do nothing: ``_Chunks`` calls ``_fill`` after each read from the ring."""
 
     def drop(self) -> None:
         self.input.drop()

@@ -35,8 +35,8 @@ class Race(Boundary):
 class _RaceSubscription(FanIn):
     """Requests one element from each publisher. The publisher that signals first is the winner.
 
-    The other publishers are cancelled. The winner gets requests for the rest of the demand. A
-    *runner* is the subscriber to one of the publishers.
+    The other publishers are cancelled. The winner gets requests for the rest of the demand. Each
+    item of ``_runners`` is the subscriber to one publisher.
     """
 
     __slots__ = ("_attached", "_decided", "_pending", "_runners", "_taken", "_winner")
@@ -54,7 +54,7 @@ class _RaceSubscription(FanIn):
         self._pending = PendingDemand()
         self._decided = Latch()  # a latch, closed when the first publisher signals
         self._winner: Inner | None = None
-        self._taken = False  # whether the winner's first request was subtracted from the demand
+        self._taken = False  # whether the demand was reduced by the winner's first request
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""

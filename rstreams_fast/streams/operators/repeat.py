@@ -25,7 +25,7 @@ class Repeat(ArbiterBoundary):
 
 
 class _Repeats:
-    """After each completion, chooses ``upstream`` as the next publisher, up to ``left`` times."""
+    """Chooses ``upstream`` as the next publisher after a completion, at most ``left`` times."""
 
     def __init__(self, upstream: Publisher[Any], left: int) -> None:
         self._upstream = upstream

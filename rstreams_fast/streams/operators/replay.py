@@ -66,9 +66,9 @@ class ReplayBounds:
 
 
 class _Bounded:
-    """Decides how many of the last elements a buffer keeps for late subscribers.
+    """Decides how many of the newest elements a buffer keeps for late subscribers.
 
-    When an element or a subscriber comes, the elements beyond the bounds are evicted.
+    When an element arrives or a subscriber subscribes, the elements beyond the bounds are evicted.
     """
 
     def __init__(self, bounds: ReplayBounds) -> None:
@@ -79,15 +79,18 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # ``_notes``: the weight and the arrival time of each kept element. None if there is only a
-        # bound on the number of elements.
+        # ``_notes``: the weight and the arrival time of each kept element. None if the only bound
+        # is on the number of elements.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
         self.kept = 0
 
     def weigh(self, elements: list[Any], weights: list[int]) -> None:
-        """Append each element's weight, in bytes, to ``weights``. The user's weigher may raise."""
+        """Append the weight of each element, in bytes, to ``weights``.
+
+        An exception of the user's weigher propagates.
+        """
         if self._weigher is not None:
             for element in elements:
                 weights.append(weigh(self._weigher, element))  # noqa: PERF401 - weigh may raise
@@ -95,7 +98,7 @@ class _Bounded:
             weights += [0] * len(elements)
 
     def now(self) -> float:
-        """Return the time of the timer, in seconds; 0 if no bound is in seconds."""
+        """Return the time of the timer, in seconds; 0 if there is no bound on time."""
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
@@ -103,8 +106,8 @@ class _Bounded:
 
         ``weights``: the weight of each new element, in bytes.
         """
-        # Two threads can read the clock, and then call this method in the other order. So ``now``
-        # may be earlier than in the previous call. Then use the time of the previous call.
+        # Use the latest time so far. If two threads read the clock, and then call this method in
+        # the other order, the second call has the earlier time.
         self._last = now = max(self._last, now)
         self.kept += len(weights)
         if self._notes is not None:
@@ -113,7 +116,7 @@ class _Bounded:
         self.evict(now)
 
     def evict(self, now: float) -> None:
-        """Lower ``kept`` until the bounds are met at the time ``now``, oldest elements first."""
+        """Lower ``kept``, so that the kept elements are within the bounds at the time ``now``."""
         notes = self._notes
         if notes is None:
             if self._count is not None:
@@ -143,20 +146,20 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     """A ``MulticastProcessor`` that keeps elements for late subscribers.
 
     At least one of ``count``, ``max_bytes`` and ``seconds`` must be given. If several are given,
-    the bound that keeps the fewest elements applies. With ``seconds`` alone only upstream's pace
-    bounds the number of kept elements. An element that is too old is dropped when the next element
-    or subscriber comes.
+    the bound that keeps the fewest elements applies. With ``seconds`` alone, the number of kept
+    elements depends only on the speed of upstream. An element that is too old is dropped when the
+    next element arrives or the next subscriber subscribes.
 
-    A subscriber gets the kept elements first, then new elements. A subscriber that comes after the
-    end gets the kept elements, then the terminal signal. The processor holds at most the kept
-    elements and ``buffer_size`` more: ``buffer_size`` does not count the kept elements. An error is
-    signalled at once: present subscribers do not get the elements that wait for them, unless
+    A subscriber gets the kept elements first, then new elements. A subscriber that subscribes after
+    the end gets the kept elements, then the terminal signal. The processor holds at most the kept
+    elements and ``buffer_size`` more: ``buffer_size`` does not include the kept elements. An error
+    is signalled immediately: present subscribers do not get the elements that wait for them, unless
     ``delay_error`` is set. After a shut-down (see ``on_last_cancel``) no elements are kept.
     Everything else is as in ``MulticastProcessor``.
 
     Args:
         count: Keep the last ``count`` elements.
-        max_bytes: Keep as many of the last elements as weigh at most ``max_bytes`` together.
+        max_bytes: Keep the last elements, as many as weigh at most ``max_bytes`` together.
         weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
         seconds: Keep the elements of the last ``seconds``.
         buffer_size: The most elements between the fastest and the slowest subscriber.

@@ -37,13 +37,13 @@ class OnErrorResume(ArbiterBoundary):
 
 
 class _Fallback:
-    """After upstream's error of a given type, chooses the publisher that ``fn(error)`` returns."""
+    """Chooses the publisher that ``fn(error)`` returns, if upstream's error has a given type."""
 
     def __init__(self, options: OnErrorResume) -> None:
         self._options: OnErrorResume | None = options
 
     def next(self, error: BaseException | None, /) -> Publisher[Any] | Ended:
-        options, self._options = self._options, None  # a second error ends the stream
+        options, self._options = self._options, None  # resume only once
         if options is None or error is None or not isinstance(error, options.on):
             return Ended(error)
         return _check_publisher(options.fn, options.fn(error))

@@ -33,8 +33,8 @@ class RetryBoundary(ArbiterBoundary):
     ) -> None:
         self.times = check_count("retry(times): times", times)
         if isinstance(when, type) and issubclass(when, BaseException):
-            # Refuse an exception class as ``when``. Its call returns an exception object, which
-            # counts as true. So the stream would be retried after every error.
+            # Refuse an exception class as ``when``. A call of the class returns an exception
+            # object, which counts as true. So the stream would be retried after every error.
             name = when.__name__
             raise TypeError(
                 f"retry(when): when must be a function of the error, got the class {name}; "
@@ -72,7 +72,7 @@ class RetryBoundary(ArbiterBoundary):
 
 
 class _Attempts:
-    """After a failure, chooses ``source`` again (at once or after a delay), or ends the stream."""
+    """After an error, chooses ``source`` again, perhaps after a delay, or ends the stream."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary
@@ -81,7 +81,7 @@ class _Attempts:
         self._source = source
         self._options = options
         self._retries = 0
-        self._failed: BaseException | None = None  # the last error; None if an element came since
+        self._failed: BaseException | None = None  # the last error; None after an element
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
@@ -92,7 +92,7 @@ class _Attempts:
         failed = self._failed
         if failed is not None and isinstance(error, AlreadySubscribedError | ShutDownError):
             # The source allows no other subscription, so a retry is not possible. Signal the error
-            # of the earlier attempt, which says more.
+            # of the earlier attempt, because it tells the user more than ``error``.
             add_note(failed, f"retry: there was no other attempt: {error}")
             return Ended(failed)
         if error is None or not self._is_retried(error):
@@ -108,12 +108,12 @@ class _Attempts:
         return None
 
     def _is_retried(self, error: BaseException) -> bool:
-        # An error that is no Exception, such as KeyboardInterrupt, must end the stream.
+        # An error that is not an ``Exception``, such as KeyboardInterrupt, must end the stream.
         options = self._options
         if self._retries >= options.times or not isinstance(error, Exception):
             return False
         if isinstance(error, WorkDroppedError) and is_exiting():
-            return False  # each attempt would fail at once, and the interpreter could not exit
+            return False  # each attempt would fail, and the interpreter could not exit
         return options.when is None or bool(options.when(error))
 
     def _forget_error(self) -> None:

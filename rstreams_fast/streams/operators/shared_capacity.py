@@ -15,7 +15,7 @@ from rstreams_fast.streams.operators.substreams import Substream
 __all__ = ["SharedCapacity"]
 
 MAX_KEYS_NAMED: Final = 3
-"""How many keys an error message lists at most."""
+"""The maximum number of keys in an error message."""
 
 
 class SharedCapacity:
@@ -26,9 +26,9 @@ class SharedCapacity:
     stream is stuck when three conditions hold:
 
     * The substreams hold ``prefetch`` elements together. So no more elements are requested.
-    * None of these elements is wanted: no subscriber of a substream with elements has demand.
-    * A substream with elements has no subscriber at all, or the subscriber of an empty substream
-      has demand. Otherwise nobody waits for an element: the subscribers are only slow.
+    * No subscriber of a substream with elements has demand.
+    * A substream with elements has no subscriber, or the subscriber of an empty substream has
+      demand. If this condition does not hold, the subscribers are only slow.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -42,8 +42,8 @@ class SharedCapacity:
         self._replenish_at = replenish_at(prefetch)
         self._patience = patience
         # ``_stuck_since``: the time at which the substreams were full, and how many elements had
-        # left the substreams by then. If more elements have left since, the stream is not stuck.
-        # ``_checked``: the value of ``_stuck_since`` for which the clock has made its check.
+        # left the substreams at that time. If more elements have left later, the stream is not
+        # stuck. ``_checked``: the value of ``_stuck_since`` at the last check.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
@@ -52,7 +52,8 @@ class SharedCapacity:
         """Return how many elements to request now: usually as many as there is room for.
 
         But one large request costs less than many small requests. So the result is 0 if there is
-        room for less than three quarters of ``prefetch``, and requested elements are still to come.
+        room for less than three quarters of ``prefetch``, and upstream has not sent all requested
+        elements.
         """
         requested = divider.requested
         if not requested and not divider.parts_requested.value:
@@ -74,7 +75,7 @@ class SharedCapacity:
         return not divider.latch.won and divider.received - divider.taken.value >= self._prefetch
 
     def _stuck(self, divider: Divider) -> list[Substream]:
-        """Return the substreams that hold elements, if the stream is stuck; else an empty list."""
+        """If the stream is stuck, return the substreams that hold elements; else an empty list."""
         if not self._full(divider):
             return []
         substreams = divider.holding
@@ -84,7 +85,7 @@ class SharedCapacity:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # No subscriber has demand for the elements in ``holding``. The stream is stuck if one of
+        # No subscriber of a substream in ``holding`` has demand. The stream is stuck if one of
         # these substreams has no subscriber, or if a subscriber waits at an empty substream.
         return holding if waiting or len(readers) < len(holding) else []
 

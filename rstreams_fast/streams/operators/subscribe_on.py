@@ -1,8 +1,8 @@
 """``subscribe_on``: calls upstream's ``subscribe`` and ``request`` on a resource (an executor).
 
 If upstream is an iterable source, ``subscribe_on`` adds no subscriber: the source itself works on
-the resource (see ``engine/pull.py``). This file serves all other publishers. The thread on which
-such a publisher signals also signals to the subscriber below.
+the resource (see ``engine/pull.py``). This file is for all other publishers. The subscriber below
+is signalled on the thread on which the publisher signals.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SubscribeOn(Boundary):
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
-        """Return the executor on which an iterable source directly above does its work."""
+        """Return the executor. An iterable source directly above works on this executor."""
         return self.executor
 
     def describe(self) -> str:
@@ -70,9 +70,9 @@ class _Calls:
         self._resource = resource
         self._context = copy_context()
         self._pid = process_id()
-        # ``is_ready`` is called twice: when upstream calls on_subscribe, and when upstream's
-        # ``subscribe`` has returned. Only the second call returns true: its caller makes the first
-        # request.
+        # ``is_ready``, which uses ``_ready``, is called twice: when upstream calls on_subscribe,
+        # and when upstream's ``subscribe`` has returned. Only the second call returns true, so that
+        # its caller makes the first request.
         self._ready = Wip()
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
@@ -98,15 +98,15 @@ class _Calls:
                 raise forked()
             self._resource.execute(work, subscription._fail)
         except RecursionError:
-            # The stack is full: only a caller further up has room on the stack to report the error.
+            # The stack is full. Only an outer caller has room on the stack to report the error.
             raise
         except Exception as refused:
             subscription.end_with(refused)  # end_with() has no effect if the stream is over
 
     def make_call(self, subscription: PushSubscription, call: Callable[[], object], /) -> None:
         try:
-            # A ``Context`` cannot run code on two threads at once. That does not happen here: only
-            # one thread at a time calls upstream.
+            # A ``Context`` must not run code on two threads at the same time. This rule is kept:
+            # only one thread at a time calls upstream.
             self._context.run(call)
         except BaseException as leaving:  # signal the error here: no caller signals it
             subscription._fail(leaving)

@@ -33,7 +33,7 @@ _NO_STAGES = Stages()
 
 
 class _Owner(Protocol):
-    """The methods of a ``Divider`` that a substream calls."""
+    """Interface: the attributes of a ``Divider`` that a substream uses."""
 
     custody: Custody | None
 
@@ -64,8 +64,8 @@ class CommonError:
     def settle(self, substream: Substream, delivered: bool) -> None:
         """Record whether the subscriber of ``substream`` has received the error.
 
-        ``delivered``: true if it has, false if it never will. When this is known for all
-        substreams, and no subscriber has received the error, report the error.
+        ``delivered`` is false if the subscriber will never receive the error. After the calls for
+        all substreams, report the error if no subscriber has received it.
         """
         if delivered:
             self._settled.win()
@@ -77,7 +77,7 @@ class CommonError:
 class Substream:
     """Holds elements, and then the terminal signal, until the one subscriber takes them.
 
-    A thread that takes elements out calls ``owner.count_taken`` with their number.
+    A thread that takes elements out calls ``owner.count_taken`` with the number of elements.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -93,18 +93,18 @@ class Substream:
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
-        """Return a stream of the elements. The substream keeps no reference to this stream."""
+        """Return a stream of the elements. The substream keeps no reference to the stream."""
         return to_stream(PublisherSource(_SubstreamPublisher(self), name, trusted=True))
 
     def wake(self) -> None:
-        """Deliver the held ``elements`` to the subscriber, as many as it has requested."""
+        """Deliver the held elements to the subscriber, as many as the subscriber has requested."""
         if self.reader is not None:
             self.reader._enter()
         elif self.abandoned and self.owner.takes_no_more:
             self.discard()
 
     def end(self, error: CommonError | None) -> None:
-        """End the substream after the held elements, with ``error`` or (``None``) by completion."""
+        """End the substream after the held elements. ``error=None`` means completion."""
         self.error = error
         self.over = True
         self.wake()
@@ -121,7 +121,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Give up the substream: its publisher was garbage-collected without a subscriber."""
+        """Give up the substream: its publisher was garbage-collected, and had no subscriber."""
         self.abandoned = True
         self.owner.drop_abandoned()
         self._drop_error()
@@ -135,15 +135,15 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code keeps a reference to this object. When the last reference is gone, the finalizer
-    gives up the substream, if it never had a subscriber.
+    Only user code keeps references to this object. When the last reference is gone, the finalizer
+    gives up the substream, unless the substream has had a subscriber.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
 
     where = "the threads that upstream signals on, and the caller of request"
-    # ``is_sequence`` is true: ``open`` is called only if ``whole`` has returned this object. Then
-    # all elements have come, so the iterator never waits for an element.
+    # ``is_sequence``: whether the iterator of ``open`` never waits for an element. It is true,
+    # because ``open`` is called only if ``whole`` has found that all elements have arrived.
     is_sequence = True
 
     def __init__(self, substream: Substream) -> None:
@@ -158,10 +158,10 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return this object if its elements can be iterated at once (by ``open``), else ``None``.
+        """Return this object if ``open`` may be called, otherwise ``None``.
 
-        The conditions: all elements have come, without an error, and nobody has subscribed. No
-        ``on_discard`` is below, and the substreams share no bound on their elements.
+        There are four conditions. All elements have arrived, without an error. Nobody has
+        subscribed. No ``on_discard`` is below. The substreams share no bound on their elements.
         """
         substream = self._substream
         owner = substream.owner
@@ -169,7 +169,7 @@ class _SubstreamPublisher(StagesSource):
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of all elements. They must all have come (see ``whole``)."""
+        """Return an iterator of all elements. Call this method only if ``whole`` allows it."""
         if not self._latch.win():
             raise _already_subscribed()
         elements, self._substream.elements = self._substream.elements, deque()
@@ -218,7 +218,7 @@ class _SubstreamStages:
 
 
 class _SubstreamSubscription(Drain):
-    """The subscription of the one subscriber of a substream."""
+    """The subscription of a substream's one subscriber. Delivers the substream's elements."""
 
     __slots__ = ("_ended", "_pulled", "_substream")
 
@@ -233,8 +233,8 @@ class _SubstreamSubscription(Drain):
         stages = self._wrap_stages(program.stages)
         self._run = run = FusedRun(substream.elements, stages, slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
-            # Deliver many elements at a time (``BURST``) from the start. No result is delayed by
-            # this: there are no stages, or the stages give their results only at the end.
+            # Deliver many elements at a time (``BURST``) from the start. This delays no result:
+            # there are no stages, or the stages give their results only at the end.
             self._grows = False
             self._burst = BURST
 
@@ -243,16 +243,16 @@ class _SubstreamSubscription(Drain):
 
     @property
     def waiting(self) -> Subscriber[Any] | None:
-        """The subscriber, if it has demand but the substream is empty; otherwise ``None``."""
+        """The subscriber, if it has demand and the substream is empty; otherwise ``None``."""
         return self._subscriber if self._demand.value > 0 and not self._substream.elements else None
 
     def sleeps(self, waiting: set[int]) -> bool:
         """Return whether the subscriber has no demand, and may never make a request again.
 
         For a subscriber from outside this package, the result is true if there is no demand. A
-        subscriber of this package may be without demand for a while, because it is slow. If it
-        belongs to an operator such as ``zip``, the result is true only if the operator first needs
-        an element for one of the subscribers in ``waiting``. Otherwise the result is false.
+        subscriber of this package may have no demand for a while, because it is slow. So the result
+        is true only if the subscriber belongs to an operator such as ``zip``, and the operator
+        first needs an element for one of the subscribers in ``waiting``.
 
         Args:
             waiting: The ids of the subscribers that have demand, but whose substream is empty.
@@ -266,20 +266,20 @@ class _SubstreamSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        # Request more elements only after the delivery: upstream's ``request`` may take long.
+        # Request more elements after the delivery, because upstream's ``request`` may take long.
         self._substream.owner.request_more()
 
     def _work(self) -> bool:
         substream, run = self._substream, self._run
         if self._demand.value < 0:
-            self._drop_references()  # drop elements that came after the stream's end
+            self._drop_references()  # drop elements that arrived after the stream's end
             return self._act_on_end()
         if run is None:
             return False
         if self._ended:
             return self._end(run)
-        # Read ``over`` before the elements. In the other order, elements and the end could come
-        # between the two reads: these elements would be lost.
+        # Read ``over`` before the elements. In the other order, elements and the end could arrive
+        # between the two reads, and these elements would be lost.
         over = substream.over
         if not self._demand.value and (substream.elements or not over):
             return False
@@ -301,7 +301,7 @@ class _SubstreamSubscription(Drain):
         return False
 
     def _end(self, run: FusedRun) -> bool:
-        """Close the substream. Deliver the elements that stages still hold, and the completion."""
+        """Close the substream, deliver the elements that stages still hold, and complete."""
         self._ended = True
         self._stop()
         self._substream.discard()

@@ -26,7 +26,7 @@ class SwitchIfEmpty(ArbiterBoundary):
 
 
 class _IfEmpty:
-    """If upstream has completed without an element, chooses ``other`` as the next publisher."""
+    """Chooses ``other`` as the next publisher, if upstream completes without an element."""
 
     def __init__(self, other: Publisher[Any]) -> None:
         self._other: Publisher[Any] | None = other

@@ -1,4 +1,4 @@
-"""``switch_map``: makes publishers from elements, delivers the newest publisher's elements."""
+"""``switch_map``: makes publishers from elements, and delivers the newest publisher's elements."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages in ``_mail`` to the delivering thread, each with the subscriber to a publisher.
-#: _SWITCH: from now on, deliver only this publisher's elements. _ATTACHED: this publisher accepts
-#: requests.
+#: Messages to the delivering thread, in the queue ``_mail``. Each message has the subscriber to a
+#: publisher. ``_SWITCH``: from now on, deliver only this publisher's elements. ``_ATTACHED``: this
+#: publisher has called ``on_subscribe``, and so accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A message to the delivering thread: iterate ``sequence``, and make no request."""
+    """A message to the delivering thread: deliver ``sequence``, and make no request."""
 
     __slots__ = ("sequence",)
 
@@ -53,11 +53,11 @@ class SwitchMap(Boundary):
 class _SwitchMapSubscription(FanIn):
     """Delivers the elements of the newest publisher, made by ``fn`` from upstream's newest element.
 
-    ``_outer`` is the subscriber to upstream. Each publisher that ``fn`` makes has a subscriber of
-    its own. The newest publisher gets a request for the demand that the earlier publishers have
-    left (§1.1). Only the delivering thread knows how many elements the earlier publishers have
-    delivered: it stores this number in ``_requestable``. Then ``_upward`` makes the request, maybe
-    on another thread.
+    ``_outer`` is the subscriber to upstream. Each publisher that ``fn`` makes has its own
+    subscriber. The newest publisher gets a request for the demand that remains after the elements
+    of the earlier publishers (§1.1). Only the delivering thread knows how many elements the earlier
+    publishers have delivered: it stores this number in ``_requestable``. Then ``_upward`` makes the
+    request, maybe on another thread.
     """
 
     __slots__ = (
@@ -87,8 +87,9 @@ class _SwitchMapSubscription(FanIn):
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # ``_newest``: how many elements of upstream have come, and a list with the newest element.
-        # The thread that takes this element out of the list makes a publisher of it or discards it.
+        # ``_newest``: how many elements of upstream have arrived, and a list with the newest
+        # element. The thread that takes the element out of the list makes a publisher from the
+        # element, or discards the element.
         self._newest: tuple[int, list[Any]] = (0, [])
         # Only ``_upward`` (one thread at a time) writes the next three fields. ``_current``: the
         # subscriber to the newest publisher, and the number of upstream's element from which this
@@ -103,9 +104,9 @@ class _SwitchMapSubscription(FanIn):
         self._delivered = 0
         self._outer_over = False
         # ``_requestable``: the subscriber to the newest publisher that has called on_subscribe, and
-        # how many elements the earlier publishers have delivered.
+        # how many elements were delivered from earlier publishers.
         self._requestable: tuple[Inner | None, int] = (None, 0)
-        self._request_is_due = False  # whether _requestable is new, and a request is due
+        self._request_is_due = False  # whether _requestable has changed, so that a request is due
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -138,7 +139,7 @@ class _SwitchMapSubscription(FanIn):
             first = self._upward_wip.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # cancel it here: the thread that calls publishers may be busy
+                current.cancel()  # cancel now: the thread that calls _switch may be busy
             if first:
                 self._run_upward()
         if over:
@@ -185,7 +186,7 @@ class _SwitchMapSubscription(FanIn):
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
         except RecursionError:
-            # The stack is full: only a caller further up has room on the stack to report the error.
+            # The stack is full. Only an outer caller has room on the stack to report the error.
             raise
         except Exception as raised:
             self._fail(raised)
@@ -194,8 +195,8 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._current_requested = 0
         self._mail.append((inner, _SWITCH))
-        # Set ``_current`` only when ``_SWITCH`` is in ``_mail``: ``_work`` relies on this order.
-        # Call ``_enter``, which runs ``_work``, only when ``_current`` is set.
+        # Set ``_current`` after ``_SWITCH`` was added to ``_mail``: ``_work`` relies on this order.
+        # Call ``_enter``, which runs ``_work``, after ``_current`` is set.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
@@ -219,7 +220,7 @@ class _SwitchMapSubscription(FanIn):
                 elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
-                if inner.owner is not None:  # no newer publisher has replaced this publisher
+                if inner.owner is not None:  # not cancelled: upstream has sent no newer element
                     self._delivered += len(what)
                     self._deliver(what)
                 else:
@@ -242,9 +243,9 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
-            # Complete only if no newer publisher will be delivered. ``_switch`` adds ``_SWITCH`` to
-            # ``_mail`` before it sets ``_current``. So read ``_current`` first: if it is up to date
-            # and ``_mail`` is then empty, the newest publisher has been delivered.
+            # Complete only if there is no newer publisher. ``_switch`` adds ``_SWITCH`` to
+            # ``_mail`` before it sets ``_current``. So read ``_current`` before ``_mail``: if
+            # ``_current`` is up to date and ``_mail`` is empty, no ``_SWITCH`` was missed.
             opening = self._newest[0] != self._current[0]
             if not opening and not self._mail:
                 return self._complete()

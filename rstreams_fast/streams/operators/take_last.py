@@ -1,4 +1,4 @@
-"""``take_last``: delivers the last elements, when upstream has completed."""
+"""``take_last``: delivers the last elements of upstream, after upstream has completed."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ class TakeUntil(ArbiterBoundary):
 class _Until:
     """Ends the stream at the first signal of the other publisher.
 
-    ``inner``, the subscriber to the other publisher, requests one element.
+    ``inner`` is the subscriber to the other publisher. It requests one element.
     """
 
     def __init__(self, inner: Inner) -> None:
         self.inner = inner
-        inner.custody = None  # ``on_discard`` gets no elements of the other publisher
+        inner.custody = None  # on_discard() gets no elements of the other publisher
 
     def receive(self, _burst: list[Any], _over: bool, /) -> bool:
         return True
@@ -41,7 +41,7 @@ class _Until:
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
-        self.inner.attached = False  # the next call of upward() must make no second request
+        self.inner.attached = False  # the next call of upward() must not request again
         self.inner.request(1)
         return True
 

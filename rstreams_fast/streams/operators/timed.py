@@ -1,8 +1,8 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
 The operators make an unbounded request to upstream. Elements that are not passed on are counted as
-dropped. An element that is passed on waits for demand, if there is none. A later element replaces
-the waiting element.
+dropped. If there is no demand, an element that is passed on waits for demand. The next element that
+is passed on replaces the waiting element.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Timed(OverflowBoundary):
 
 
 class _Rule(Protocol):
-    """Decides when an element is passed on. The caller holds a lock: calls do not overlap."""
+    """Interface: decides when an element is passed on. The methods are called under a lock."""
 
-    #: The rule drops every element that comes before this time.
+    #: Every element that arrives before this time is dropped.
     quiet_until: float
 
     def due_time(self, now: float, holds: bool, /) -> float | None:
-        """Return the time at which to pass on the element that came at ``now``.
+        """Return the time at which to pass on an element that has arrived at ``now``.
 
-        ``None`` means at once. ``holds``: whether an earlier element is not due yet. Then the new
-        element replaces the earlier element.
+        ``None`` means immediately. ``holds``: whether there is an earlier element that is not due
+        yet. If so, the new element replaces the earlier element.
         """
 
 
 class _ThrottleFirst:
-    """Passes on an element at once, and then drops all elements for ``seconds``."""
+    """Passes on an element immediately, and then drops all elements for ``seconds``."""
 
     __slots__ = ("_seconds", "quiet_until")
 
@@ -77,7 +77,7 @@ class _ThrottleFirst:
 
 
 class _Debounce:
-    """Passes on an element ``seconds`` after it came, if no other element comes meanwhile."""
+    """Passes on an element if no other element arrives in the next ``seconds``."""
 
     __slots__ = ("_seconds",)
 
@@ -91,7 +91,10 @@ class _Debounce:
 
 
 class _Sample:
-    """Passes on the newest element every ``seconds``, counted from the subscription."""
+    """Divides the time since the subscription into intervals of ``seconds``.
+
+    At the end of each interval, passes on the newest element of the interval.
+    """
 
     __slots__ = ("_due_at", "_seconds", "_start")
 
@@ -116,7 +119,7 @@ _RULES: dict[str, Callable[[float, float], _Rule]] = {
 
 
 class _TimedSubscriber(Link):
-    """Subscribes to upstream, and passes an element to ``_target`` when the rule says so.
+    """Subscribes to upstream. Passes an element to ``_target`` at the time that ``_rule`` returns.
 
     ``_target``, an ``OverflowSubscription``, is the subscription of the subscriber below. It holds
     the element that waits for demand, and ends the stream. It also tolerates an upstream that
@@ -139,12 +142,13 @@ class _TimedSubscriber(Link):
         self._target = target = OverflowSubscription(subscriber, options, at_end=self._close)
         take_over_attributes(self, target)
         self._lock = target.lock
-        # ``_newest``: the element that is not due yet. ``_due_at``: the time at which it is due.
+        # ``_newest``: an element that is not due yet. ``_due_at``: the time at which it is due.
         self._newest: Any = MISSING
         self._due_at = 0.0
         self._offering = False
-        # ``_end``: a function that ends the stream. It is set if upstream ends while the thread in
-        # ``_time_is_up`` passes an element to ``_target``. That thread then calls the function.
+        # ``_end``: a function that ends the stream. ``_end`` is set if upstream ends while the
+        # thread in ``_time_is_up`` passes an element to ``_target``. Later this thread calls the
+        # function.
         self._end: Callable[[Any], None] | None = None
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, target.finish)
         self._now = self._deadline.now
@@ -166,7 +170,7 @@ class _TimedSubscriber(Link):
             target._check_element(element)
             target._fail(raised)
             return
-        # With ``throttle_first``, drop most elements here, without the lock: taking the lock costs
+        # ``throttle_first`` drops most elements here, without the lock: to take the lock would cost
         # more time than the rest of this method.
         if self.custody is None and now < rule.quiet_until and target.open and element is not None:
             target.drops += 1
@@ -193,25 +197,25 @@ class _TimedSubscriber(Link):
             self._deadline.update()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error, after the element that waits for demand, if there is one.
+        """Signal the error. If an element waits for demand, it is delivered before the error.
 
-        But an element that is not due yet is dropped.
+        An element that is not due yet is dropped.
         """
         check_error_signal(self, error)
         self._after_the_offer(partial(self._fail, error))
 
     def on_complete(self) -> None:
-        """Deliver the element that is not due yet, if there is one, and then signal completion."""
+        """If an element is not due yet, deliver it now. Then signal completion."""
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end`` with the element that is not due yet, or with ``MISSING`` if there is none.
+        """Call ``end`` with the element that is not due yet.
 
-        If the thread in ``_time_is_up`` is passing an element to ``_target``, that thread calls
-        ``end`` afterwards.
+        If there is no such element, the argument is ``MISSING``. If another thread is in
+        ``_time_is_up`` and passes an element to ``_target``, that thread calls ``end`` afterwards.
         """
         with self._lock:
-            if self._offering:  # the thread in _time_is_up() will call ``end``
+            if self._offering:  # the thread in _time_is_up() will call end()
                 self._end = end
                 return
             newest, self._newest = self._newest, MISSING

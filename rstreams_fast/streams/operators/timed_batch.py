@@ -1,12 +1,13 @@
 """``batch`` with a bound on time or on bytes.
 
-A batch is ready when it has ``n`` elements or ``max_bytes`` bytes, or when its time is up. A ready
-batch is delivered on demand. At most ``n`` elements are held or requested from upstream.
+A batch is ready when it has ``n`` elements or ``max_bytes`` bytes, or ``seconds`` after its first
+element has arrived. A ready batch is delivered on demand. At most ``n`` elements are held or
+requested from upstream.
 
-An element can be weighed only when it has come, and one heavy element can fill a batch. So with
-``max_bytes`` the operator first requests one element for each batch that the subscriber has
-requested. It requests more when these elements have come, and have not filled the batches. It holds
-at most ``max_bytes`` and one element more.
+The weight of an element is known only after the element has arrived, and one heavy element can fill
+a batch. So with ``max_bytes`` the operator first requests one element for each batch that the
+subscriber has requested. If these elements have arrived and have not filled the batches, the
+operator requests more. It holds at most ``max_bytes`` and one more element.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class TimedBatch(Boundary):
 class _BatchSubscription(OperatorSubscriber):
     """Collects elements in batches. One thread at a time delivers the batches.
 
-    Upstream's thread puts elements in ``_inbox``. The delivering thread moves them to the batch. No
-    thread makes a request while it delivers: upstream's ``request`` may take long, and meanwhile no
-    batch could be delivered in time.
+    Upstream's thread puts elements in ``_inbox``. The delivering thread moves the elements to the
+    batch. No thread makes a request during a delivery: upstream's ``request`` may take long, and a
+    batch could become overdue.
     """
 
     __slots__ = (
@@ -111,7 +112,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._deadline: Deadline | None = None
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
-        # ``_inbox``: the elements that are not in a batch yet, with weights and arrival times.
+        # ``_inbox``: the elements that are not in a batch yet, with their weight and arrival time.
         self._inbox: deque[tuple[Any, int, float]] = deque()
         self._news = Wip()
         # ``_batch``: the batch that is being filled. Only the delivering thread uses it.
@@ -120,20 +121,20 @@ class _BatchSubscription(OperatorSubscriber):
         self._full = False
         self._due_at: float | None = None  # when to deliver the current batch, even if not full
         self._check_time = False
-        # Numbers of elements. ``_requested``: requested from upstream. ``_arrived``: received from
-        # upstream. ``_delivered``: delivered in batches.
+        # ``_requested``, ``_arrived``, ``_delivered``: how many elements were requested from
+        # upstream, have arrived, and were delivered in batches.
         self._requested = 0
         self._arrived = 0
         self._delivered = 0
         self._arrived_bytes = self._delivered_bytes = 0
-        # ``_requesting`` lets one thread at a time make requests to upstream, and none before the
-        # subscriber's on_subscribe has returned.
+        # ``_requesting`` lets one thread at a time make requests to upstream, and no thread before
+        # the subscriber's on_subscribe has returned.
         self._requesting = Wip(held=True)
 
     # -- the methods of the subscription -----------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        super().request(n)  # the base class also starts the delivery, if the demand was 0
+        super().request(n)  # also starts the delivery, if the demand was 0
         self._request_elements()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -165,8 +166,9 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the delivery at the first element of a batch (``first``), because the time at which
-        # the batch is due must be set. Also start it when the batch may be full (``many``).
+        # Start the drain at the first element of a batch (``first``), because the drain sets the
+        # time at which the batch is due. Also start the drain when the batch may be full
+        # (``many``).
         first = self._news.enter()
         many = self._arrived - self._delivered >= self._n
         # If the stream is over, ``_enter`` calls ``_work``, which then only clears the inbox.
@@ -177,7 +179,7 @@ class _BatchSubscription(OperatorSubscriber):
 
     def _drain(self) -> None:
         super()._drain()
-        self._request_elements()  # request elements after the delivery: ``request`` may take long
+        self._request_elements()  # after the delivery: upstream's ``request`` may take long
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -193,8 +195,8 @@ class _BatchSubscription(OperatorSubscriber):
         return more
 
     def _hand_over(self, run: FusedRun) -> bool:
-        # Read ``_completed`` before the inbox. In the other order, elements and the completion
-        # could come between the two reads: these elements would be lost.
+        # Read ``_completed`` before ``_inbox``. In the other order, elements and the completion
+        # could arrive between the two reads, and these elements would be lost.
         completed = self._completed
         while self._fill():
             status = self._deliver(run)
@@ -213,9 +215,10 @@ class _BatchSubscription(OperatorSubscriber):
         return self._missed_news()
 
     def _missed_news(self) -> bool:
-        """From now on, let the next element start the delivery.
+        """Make the next element start the drain.
 
-        Return true if an element came just before this: then the caller must look at the inbox.
+        Return true if ``_inbox`` has an element that has arrived earlier: then the drain must not
+        stop.
         """
         news = self._news
         while not news.leave(news.missed):
@@ -223,7 +226,7 @@ class _BatchSubscription(OperatorSubscriber):
         return len(self._inbox) > 0
 
     def _fill(self) -> bool:
-        """Move elements from the inbox to the batch. Return whether to deliver the batch now."""
+        """Move elements from ``_inbox`` to the batch. Return whether to deliver the batch now."""
         inbox, max_bytes = self._inbox, self._max_bytes
         while inbox and not self._full:
             element, weight, arrived_at = inbox[0]
@@ -250,9 +253,8 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at = None
         self._gather([batch])
         status = run.push(batch)
-        # Increase ``_delivered`` only after ``run.push``, which lowers the demand. In the other
-        # order, ``_room`` on another thread might see the new ``_delivered`` and the old, larger
-        # demand.
+        # Increase ``_delivered`` after ``run.push``, which lowers the demand. In the other order,
+        # ``_room``, on another thread, might see the new ``_delivered`` and the old, larger demand.
         self._delivered += count
         self._delivered_bytes += weight
         return status
@@ -299,13 +301,13 @@ class _BatchSubscription(OperatorSubscriber):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
-                self._fail(leaving)  # signal the exception, because upstream may catch it
+                self._fail(leaving)  # also signal the exception: upstream may catch it
             raise
 
     def _room(self) -> int:
         """Return how many elements to request; 0 if the subscriber has no demand."""
-        # Read ``_delivered`` before the demand. If a batch is delivered between the two reads, its
-        # elements still take up room here, so the result is never too large.
+        # Read ``_delivered`` before the demand. If a batch is delivered between the two reads, this
+        # method counts its elements as held, so the result may be too small but not too large.
         arrived, delivered = self._arrived, self._delivered
         demand = self._demand.value
         if demand <= 0 or self._completed:

@@ -35,11 +35,11 @@ class Timeout(Boundary):
 
 
 class _Clock:
-    """Fails the stream if no element comes in time.
+    """Fails the stream if no element arrives in time.
 
     The clock runs while there is demand and the subscriber is not processing an element. It starts
-    at the request that raises the demand from zero, or after the previous element, whichever is
-    later.
+    again when a request raises the demand from zero, and when the subscriber has processed an
+    element.
     """
 
     __slots__ = ("_came", "_deadline", "_delivering", "_demand", "_seconds", "_since")
@@ -55,8 +55,8 @@ class _Clock:
 
     def before_request(self, demand: int, /) -> None:
         if demand == 0:
-            # Set ``_since`` before the demand rises. Otherwise ``_due`` might add ``_seconds`` to
-            # the time of an earlier element, and the new request would time out too early.
+            # Set ``_since`` before the demand rises. Otherwise ``_due``, on another thread, might
+            # add ``_seconds`` to the time of an earlier element: the timeout would come too early.
             self._start()
 
     def demand_rose(self) -> None:

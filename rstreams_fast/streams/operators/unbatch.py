@@ -47,14 +47,14 @@ class _Items(Iterator[Any]):
             self._enter = None if custody.enter_items(iterable) else custody.enter
 
     def close(self) -> Iterator[Any] | None:
-        """Stop the iteration. Return the current iterator, which the caller must close."""
+        """Stop the iteration. Return the current iterator, so that the caller can close it."""
         current, self.current = self.current, None
         return current
 
     def over(self) -> bool:
         """Return true if there is no current iterable, or if it certainly has no item left.
 
-        No item is taken out of the iterable to find out. So the result may be false although the
+        This method takes no item out of the iterable. So the result may be false although the
         iterable has no item left.
         """
         return self.current is None or at_end(self.current)
@@ -79,7 +79,7 @@ class _UnbatchSubscription(OperatorSubscriber):
     def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
         super().__init__(subscriber, None)
         self._items = _Items()
-        self._next: Any = None  # an iterable that has come, but is not iterated yet
+        self._next: Any = None  # an iterable whose iteration has not begun
         self._outstanding = False
         self._ended = False
         self._takes_nothing = program.takes_nothing
@@ -106,7 +106,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            self._next = None  # drop an iterable that came after _drop_references()
+            self._next = None  # drop an iterable that arrived after _drop_references()
             return self._act_on_end()
         run = self._run
         if run is None:
@@ -115,7 +115,7 @@ class _UnbatchSubscription(OperatorSubscriber):
             return self._end(run)
         self._waits.end()
         # Read ``_completed`` before ``_next``. In the other order, an iterable and the completion
-        # could come between the two reads: this iterable would be lost.
+        # could arrive between the two reads, and this iterable would be lost.
         completed = self._completed
         if self._next is not None:
             element, self._next = self._next, None

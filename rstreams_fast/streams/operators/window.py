@@ -48,10 +48,10 @@ def _subscription(subscriber: Subscriber[Any], options: Window) -> Divider:
 
 
 class _ByCount:
-    """Puts each element in all open windows, which are lists or substreams.
+    """Puts each element in all open windows. Windows are lists or substreams.
 
-    The number of requested elements depends only on the number of requested windows, not on how
-    many elements the windows hold. So no window has to wait until another window is read.
+    The number of requested elements depends only on the number of requested windows, not on the
+    number of held elements. So a window that nobody reads does not delay other windows.
     """
 
     __slots__ = ("_n", "_skip", "_to_stream")
@@ -66,19 +66,20 @@ class _ByCount:
         requested = divider.parts_requested.value
         if not requested:
             return 0
-        last = (requested - 1) * self._skip  # number of the last requested window's first element
+        # ``last``: the number of the first element of the last requested window.
+        last = (requested - 1) * self._skip
         if divider.takes_no_more:  # downstream has cancelled: only fill the open windows
             opened: list[Any] = list(divider.open)
             last = opened[-1] if opened else -self._n
         return min(last + self._n, UNBOUNDED) - divider.requested
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Do nothing: a window that nobody reads delays no other window, so nothing is stuck."""
+        """Do nothing: a window that nobody reads does not delay other windows."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Cut ``burst`` into pieces where a window begins or ends.
+        """Cut ``burst`` into pieces at each element where a window begins or ends.
 
-        Add each piece to all windows that are open at this place.
+        Add each piece to all windows that are open.
         """
         n, skip, at = self._n, self._skip, 0
         add = self._add_to_lists if self._to_stream is None else self._add_to_streams
@@ -95,7 +96,7 @@ class _ByCount:
             add(piece, divider)
 
     def _add_to_lists(self, piece: list[Any], divider: Divider) -> None:
-        lists = divider.lists  # the oldest list is the first, and is full before the others
+        lists = divider.lists  # the first list is the oldest, and is full before the others
         for window in lists:
             window += piece
         if lists and len(lists[0]) == self._n:
@@ -104,7 +105,7 @@ class _ByCount:
     def _add_to_streams(self, piece: list[Any], divider: Divider) -> None:
         for window in list(divider.open.values()):
             divider.push(window, piece)
-        # ``full`` is None if the subscriber of this window has cancelled.
+        # ``full``: the window that now has ``n`` elements. None if its subscriber has cancelled.
         full = divider.open.pop(divider.received - self._n, None)
         if full is not None:
             full.over = True

@@ -1,6 +1,6 @@
 """``window_time``: divides a stream into one stream (window) for each time interval.
 
-A window holds the elements that come within ``seconds`` of its first element.
+A window holds the elements that arrive within ``seconds`` of its first element.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _subscription(subscriber: Subscriber[Any], options: WindowTime) -> Divider:
 
 
 class _ByTime:
-    """Puts each element in the open window. A clock or the end of upstream closes the window."""
+    """Puts each element in the open window. A clock, or the end of upstream, closes the window."""
 
     __slots__ = ("_clock", "_ends_at", "_lock", "_options")
 
@@ -59,18 +59,18 @@ class _ByTime:
         self._options = options
         self._ends_at: float | None = None
         # A thread holds ``_lock`` while it puts elements in a window, or closes a window. So no
-        # element comes into a closed window. The lock is reentrant: the garbage collector may run
-        # a finalizer on the thread that holds the lock. No other user code runs under the lock.
+        # element is put in a closed window. The lock is reentrant: the garbage collector may run a
+        # finalizer on the thread that holds the lock. No other user code runs under the lock.
         self._lock = threading.RLock()
         self._clock = divider.add_clock(
             options.timer, lambda: self._ends_at, partial(self._time_is_up, divider)
         )
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put all elements of ``burst`` in one window: they count as having come at one time."""
+        """Put all elements of ``burst`` in one window, as if they had arrived at the same time."""
         now = self._clock.now()
         self._end_what_is_due(now, divider)
-        if not burst:  # a nested on_burst() has put the elements in a window already
+        if not burst:  # a nested call of on_burst() has put the elements in a window
             return
         divider.received += len(burst)
         with self._lock:

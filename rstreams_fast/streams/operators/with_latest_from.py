@@ -34,9 +34,10 @@ class WithLatestFrom(Boundary):
 
 
 class _LatestSubscription(FanIn):
-    """Delivers a tuple for each element: the element, and each other publisher's newest element.
+    """Delivers a tuple for each element of upstream.
 
-    Upstream gets no request until each of the other publishers has sent an element.
+    The tuple has this element, and the newest element of each other publisher. Upstream gets no
+    request until every other publisher has sent an element.
     """
 
     __slots__ = (
@@ -57,15 +58,15 @@ class _LatestSubscription(FanIn):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._main = new_inner(self, upstream)
         self._unsubscribed.extend((*self._others, self._main))
-        # Subscribers (to the other publishers) that have not made their unbounded request yet.
+        # The subscribers in ``_others`` that have not made their unbounded request yet.
         self._due_requests: deque[Inner] = deque()
         self._pending = PendingDemand()
         # Only the delivering thread writes the following fields. ``_latest``: the newest element of
-        # each publisher, except upstream. ``_unpaired``: the publishers whose newest element was
-        # not delivered in a tuple yet.
+        # each publisher, except upstream. ``_unpaired``: the publishers whose newest element is not
+        # delivered in a tuple yet.
         self._latest: dict[Inner, Any] = {}
         self._unpaired: set[Inner] = set()
-        self._dropped = 0  # how many elements were replaced before they were delivered
+        self._dropped = 0  # elements that were replaced before their delivery
         self._waits = Waits(options.describe(), len(self._others))
 
     def request(self, n: int, /) -> None:
@@ -104,7 +105,7 @@ class _LatestSubscription(FanIn):
         return self._main.requested == 0 and self._is_complete()
 
     def _is_complete(self) -> bool:
-        """Return whether each publisher, except upstream, has sent an element."""
+        """Return whether every publisher, except upstream, has sent an element."""
         return len(self._latest) == len(self._others)
 
     # -- delivering elements -----------------------------------------------------------------------
@@ -118,8 +119,8 @@ class _LatestSubscription(FanIn):
     def _take(self, inner: Inner, what: list[Any] | Ended) -> None:
         latest, unpaired = self._latest, self._unpaired
         if not isinstance(what, list):
-            # Upstream's end ends the stream. The completion of another publisher ends the stream
-            # only if that publisher has sent no element: then no tuple can be made.
+            # The end of upstream ends the stream. The completion of another publisher ends the
+            # stream only if that publisher has sent no element: then no tuple can be made.
             if inner not in latest:
                 super()._take(inner, what)
         elif inner is self._main:

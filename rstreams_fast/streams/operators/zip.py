@@ -1,4 +1,4 @@
-"""``zip_``: delivers tuples: the first elements of all publishers, then their second elements."""
+"""``zip_``: delivers a tuple of all first elements, then one of all second elements, and so on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _ZipSubscription(FanIn):
     """Delivers tuples with one element of each publisher.
 
     Each publisher has a queue. An element waits in the queue until every other publisher has sent
-    an element for the same tuple.
+    its element for the same tuple.
     """
 
     __slots__ = ("_consumed", "_lacking", "_order")

@@ -1,13 +1,13 @@
 """The buffer of a multicast: a bounded sequence of elements, and a cursor for each subscriber.
 
-Elements are numbered in the order in which they come. A *cursor* is the number of the element that
-its subscriber gets next. An element is dropped when all cursors have passed it, unless it is
-retained for late subscribers. A subscriber takes a slice (list) of elements at a time. Its cursor
-moves while the elements of the slice are delivered.
+Elements are numbered in the order of arrival. A *cursor* is the number of the element that its
+subscriber gets next. An element is dropped when all cursors have passed it, unless it is retained
+for late subscribers. A subscriber takes a slice (list) of elements at a time. The cursor moves
+while the elements of the slice are delivered.
 
 The subscriber with the largest demand decides how many elements are requested from upstream, but
 never more than the buffer has room for. The *lag* of a subscriber is the number of elements that
-wait for it; retained elements are not counted. The room is ``size`` minus the lag of the slowest
+wait for it, without retained elements. The room is ``size`` minus the lag of the slowest
 subscriber. So a slow subscriber slows upstream down: it *gates*. With ``gates=False`` the room is
 ``size`` minus the lag of the fastest subscriber. Then a subscriber with a lag larger than ``size``
 is dropped.
@@ -32,13 +32,13 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NO_ELEMENT: Final = -1
-"""The value of ``request_at`` that names no element: no element has a negative number."""
+"""The value of ``request_at`` if no request is planned. No element has this number."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
 
 class Retention(Protocol):
-    """Decides how many of the newest elements are kept for late subscribers."""
+    """Interface: decides how many of the newest elements are kept for late subscribers."""
 
     kept: int
 
@@ -50,18 +50,18 @@ class Retention(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the timer's time. The timer may be user code: call this without a lock."""
+        """Return the timer's time. The timer may be user code, so the caller must hold no lock."""
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
         """Add the number of new elements to ``kept``, and then apply the bounds.
 
-        ``weights``: the weight of each new element. ``now``: the time at which the elements came.
+        ``weights``: the weight of each new element. ``now``: the arrival time of the elements.
         """
         ...
 
     def evict(self, now: float) -> None:
-        """Lower ``kept`` until the bounds are met at the time ``now``, oldest elements first."""
+        """Lower ``kept``, so that the kept elements are within the bounds at the time ``now``."""
         ...
 
     @property
@@ -79,7 +79,8 @@ class Cursor:
     """The position of one subscriber in the numbered elements.
 
     ``demand`` is the sum of all requests of the subscriber: a delivery does not lower the sum. So
-    any thread can read ``limit`` (the first element that was not requested) at any time.
+    any thread can compute ``limit`` (the number of the first element that was not requested) at any
+    time.
     """
 
     __slots__ = ("by_bursts", "demand", "in_hand", "left", "start", "stop", "taken_at")
@@ -89,7 +90,7 @@ class Cursor:
         self.start = 0
         # The slice of elements that the subscriber is getting now. ``taken_at``: the number of its
         # first element. ``stop``: the number of the first element after the slice. ``in_hand``: the
-        # elements. ``left``: an iterator over them; each step of the iterator moves the cursor.
+        # slice. ``left``: an iterator over the slice; each step of the iterator moves the cursor.
         self.taken_at = 0
         self.stop = 0
         self.in_hand: list[Any] = []
@@ -100,12 +101,15 @@ class Cursor:
 
     @property
     def at(self) -> int:
-        """The number of the element that the subscriber gets next. Any thread may read this."""
+        """The number of the subscriber's next element. Any thread may read this property."""
         return self.stop - length_hint(self.left)
 
     @property
     def limit(self) -> int:
-        """The number of the first element that was not requested; negative after the end."""
+        """The number of the first element that the subscriber has not requested.
+
+        Negative after the end of the subscription.
+        """
         total = self.demand.value
         return self.start + total if total >= 0 else total
 
@@ -158,15 +162,15 @@ class MulticastBuffer(Generic[R]):
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
         # ``_first``: the number of the element ``_elements[0]``. ``_gone``: how many elements at
-        # the front of this list were dropped, and replaced by None. ``end``: the number of the next
-        # element that comes.
+        # the front of ``_elements`` were dropped, and replaced by None. ``end``: the number that
+        # the next new element will get.
         self._first = 0
         self._gone = 0
         self.end = 0
         self.readers: dict[Cursor, R] = {}
-        # ``_floor``: all cursors are at this number or higher. ``_at_floor``: how many cursors, at
-        # most, are at ``_floor``. ``requested``: the number of the first element that was not
-        # requested from upstream. ``request_at``: when a cursor reaches this number,
+        # ``_floor``: all cursors are at this number or higher. ``_at_floor``: an upper bound of the
+        # number of cursors at ``_floor``. ``requested``: the number of the first element that was
+        # not requested from upstream. ``request_at``: when a cursor reaches this number,
         # ``next_request`` must be called again.
         self._floor = 0
         self._at_floor = 0
@@ -174,11 +178,11 @@ class MulticastBuffer(Generic[R]):
         self.request_at = NO_ELEMENT
         # ``starving``: a subscriber with demand has received all elements, but a slower subscriber
         # leaves no room for new elements. Then ``next_request`` must be called after each delivered
-        # element, because its delivery may have made room.
+        # element, because the delivery may have made room.
         self.starving = False
         self.error: BaseException | None = None
-        # ``traceback``: the traceback that the error had when it came. Each subscriber gets the
-        # error with this traceback. Otherwise each ``raise`` would make the traceback longer.
+        # ``traceback``: the traceback of ``error`` when it arrived. Each subscriber gets the error
+        # with this traceback. Otherwise each ``raise`` would make the traceback longer.
         self.traceback: TracebackType | None = None
         self.ended = False  # whether no more elements are added
 
@@ -189,7 +193,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and dropping elements --------------------------------------------------------------
 
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
-        """Add ``elements``. Return the subscribers that the caller must drop, as they are too slow.
+        """Add ``elements``. Return the subscribers that are too slow: the caller must drop them.
 
         With ``gates=True`` no subscriber is dropped: the result is an empty list, or ``None`` if
         the elements were not requested and the buffer is full.
@@ -211,7 +215,7 @@ class MulticastBuffer(Generic[R]):
         """Drop old elements. Return the subscribers that need elements before the number ``floor``.
 
         The caller must drop these subscribers. With ``gates=True`` no subscriber is dropped: the
-        result is ``None`` if these elements are still needed, which means that the buffer is full.
+        result is ``None`` (the buffer is full) if elements before ``floor`` are still needed.
         """
         if not self.readers:
             if self._gates:
@@ -225,10 +229,10 @@ class MulticastBuffer(Generic[R]):
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
     def pass_by(self) -> bool:
-        """Move all cursors past a new element, which is delivered without the buffer.
+        """Move all cursors past a new element, which the caller delivers without the buffer.
 
-        Call this only if all subscribers have received all earlier elements. Return whether the
-        caller must call ``next_request`` after the delivery.
+        Call this method only if all subscribers have received all earlier elements. Return whether
+        the caller must call ``next_request`` after the delivery.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -244,7 +248,7 @@ class MulticastBuffer(Generic[R]):
         """Return the next requested elements for the subscriber at ``cursor``.
 
         The subscriber must have received all elements that it took before. The list is empty if no
-        requested element has come. Return ``None`` at the end of the stream.
+        requested element has arrived. Return ``None`` at the end of the stream.
         """
         if cursor not in self.readers:
             return []
@@ -259,8 +263,8 @@ class MulticastBuffer(Generic[R]):
     def hand_out(self, cursor: Cursor) -> bool:
         """Set ``cursor.in_hand`` to a list of the next requested elements.
 
-        Call this only if ``in_hand`` is empty. Return false if no requested element has come. The
-        caller must call ``trim`` later, which drops old elements.
+        Call this method only if ``in_hand`` is empty. Return false if no requested element has
+        arrived. The caller must call ``trim`` later, which drops old elements.
         """
         at = cursor.taken_at = cursor.stop
         # After the end of the subscription its demand is negative. Then ``stop`` is less than
@@ -293,16 +297,15 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def clear(self) -> None:
-        """Drop all elements, and keep none for late subscribers from now on."""
+        """Drop all elements. From now on, keep no elements for late subscribers."""
         self._retention = None
         self._drop_before(self.end)
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Record that a subscriber has left the position ``taken_at``, or has been removed there.
+        """Record that a cursor has left the number ``taken_at``, or was removed at this number.
 
-        If no subscriber is left at ``_floor``, the lowest position, drop old elements and return
-        true.
+        If no cursor is left at ``_floor`` (the lowest number), drop old elements and return true.
         """
         if taken_at > self._floor:
             return False
@@ -331,7 +334,7 @@ class MulticastBuffer(Generic[R]):
         return due
 
     def _retain(self) -> int:
-        """Drop the elements that no present and no late subscriber will get.
+        """Drop the elements that neither present nor late subscribers will get.
 
         Return the number of the first element that is kept for late subscribers.
         """
@@ -346,8 +349,8 @@ class MulticastBuffer(Generic[R]):
         if n <= gone:
             return
         self._release(elements[gone:n])
-        # ``del`` takes time for each item behind the deleted ones. So use ``del`` only if at least
-        # half of the items are dropped. Otherwise replace the dropped items by None.
+        # ``del`` moves all items behind the deleted items, which takes time. So use ``del`` only if
+        # at least half of the items are dropped. Otherwise replace the dropped items by None.
         if 2 * n >= len(elements):
             del elements[:n]
             self._first = floor
@@ -359,7 +362,7 @@ class MulticastBuffer(Generic[R]):
     # -- adding and removing subscribers -----------------------------------------------------------
 
     def join(self, cursor: Cursor, reader: R, now: float) -> None:
-        """Add the subscription ``reader``. Its first element is the oldest still available."""
+        """Add the subscription ``reader``, which starts at the oldest available element."""
         start = self._oldest(now)
         cursor.begin_at(start)
         if not self.readers or start < self._floor:
@@ -375,16 +378,16 @@ class MulticastBuffer(Generic[R]):
         oldest = self.end if self.readers else self._floor
         for cursor in self.readers:
             oldest = min(oldest, cursor.at)
-            if oldest <= self._floor:  # stop: no cursor is lower than ``_floor``
+            if oldest <= self._floor:  # no cursor is lower than ``_floor``
                 break
-        # Ignore a cursor that lags by more than ``size``: its subscriber is about to be dropped.
+        # Ignore a cursor that lags by more than ``size``: its subscriber will soon be dropped.
         return max(oldest, self.end - self.size)
 
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
-        """Remove a subscriber. Return ``None`` if it was removed before.
+        """Remove the subscriber at ``cursor``. Return whether the buffer may have more room now.
 
-        Otherwise return whether the buffer may have more room now. ``leaves_rest``: if this was the
-        only subscriber, the elements that it has not received are kept for the next subscriber.
+        Return ``None`` if the subscriber was removed before. ``leaves_rest``: if this was the only
+        subscriber, keep the elements that it has not received for the next subscriber.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -400,10 +403,10 @@ class MulticastBuffer(Generic[R]):
     def next_request(self) -> int:
         """Return how many elements to request from upstream now. Count them as requested."""
         self.trim()
-        requested = max(self.requested, self.end)  # elements may have come without a request
+        requested = max(self.requested, self.end)  # elements may arrive without a request
         wanted = requested
-        # ``front``: the position of the fastest subscriber that wants elements which are not
-        # requested yet.
+        # ``front``: the position of the foremost cursor whose subscriber wants elements that are
+        # not requested yet.
         front = 0
         # ``pace``: the cursor that decides how much room there is. If ``_gates`` (slow subscribers
         # slow upstream down), this is the slowest subscriber's cursor, otherwise the fastest's.
@@ -432,6 +435,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > requested:
             self.starving = front >= requested
             self.request_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.request_at:  # the cursor has passed request_at already
+            if pace.at >= self.request_at:  # another thread has just moved the cursor there
                 n += self.next_request()
         return n

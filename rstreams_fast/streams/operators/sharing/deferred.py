@@ -51,7 +51,7 @@ class DeferredWork:
         while self._deferred:
             try:
                 call = self._deferred.popleft()
-            except IndexError:  # another thread has taken the last call
+            except IndexError:  # another thread has just taken the last call
                 break
             call()
         return result
@@ -59,14 +59,14 @@ class DeferredWork:
     def release(self, thing: object) -> None:
         """Keep ``thing`` alive until the lock is free, because its finalizer may be user code.
 
-        Only an entry, a function that ``enter`` calls, may call this.
+        Only a function that ``enter`` calls may call this method.
         """
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
         """Defer ``call(*args)`` to the end of the entry, if this thread is in an entry.
 
-        Return false if this thread is in no entry. The caller must then make the call itself.
+        Return false if this thread is not in an entry. Then the caller must make the call itself.
         """
         if self._owner != get_ident():
             return False

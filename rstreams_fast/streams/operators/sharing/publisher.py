@@ -57,8 +57,8 @@ class _SharedUpstream(Upstream):
 class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     """Subscribes to one upstream, and publishes its elements to many subscribers.
 
-    Upstream may break the rules: it may signal from several threads at once, nest its calls, send
-    too many elements, signal after its end, or never call ``on_subscribe``.
+    Upstream may break the rules: it may signal on several threads at the same time, nest its calls,
+    send too many elements, signal after its end, or never call ``on_subscribe``.
     """
 
     prompt: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             retention=retention,
             release=self._deferred.release,
         )
-        # ``_requesting`` lets one thread at a time make requests to upstream, and none before
+        # ``_requesting`` lets one thread at a time make requests to upstream, and no thread before
         # upstream has called on_subscribe.
         self._requesting = Wip(held=True)
         self.burst: list[Any] = []
@@ -128,7 +128,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- the methods of the publisher --------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Subscribe ``subscriber``. It first gets the oldest element still available (§1.11).
+        """Subscribe ``subscriber``. The subscriber starts at the oldest available element (§1.11).
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -141,7 +141,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             self.admit(subscriber)
 
     def refuses(self, subscriber: Subscriber[T]) -> bool:
-        """Refuse ``subscriber`` if this is a forked child process, but upstream runs in the parent.
+        """Refuse ``subscriber`` in a forked child process, if upstream runs in the parent process.
 
         Return whether ``subscriber`` was refused.
         """
@@ -151,9 +151,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Defer ``call(*args)`` if this thread holds the lock; otherwise return false.
+        """Defer ``call(*args)`` if this thread holds the buffer's lock; otherwise return false.
 
-        The thread holds the lock if a finalizer or signal handler interrupts code under the lock.
+        The calling thread holds the lock if the call is made in a finalizer or signal handler that
+        has interrupted code under the lock.
         """
         return self._deferred.defer(call, *args)
 
@@ -165,9 +166,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
         while same is not None and same.subscription.is_cancelled:
-            # The earlier subscription is cancelled, but the cancelling thread has not removed it
-            # yet. Remove it here. Otherwise this subscriber would count as subscribed already: it
-            # would get an error, or no signal at all.
+            # The subscriber's earlier subscription is cancelled, but the cancelling thread has not
+            # removed it from the registry yet. Remove it here. Otherwise the subscriber would count
+            # as subscribed already: it would get an error, or no signal at all.
             self._registry.release(same.subscription.identity, same.subscription)
             same = self._registry.claim(subscriber, subscription)
         if same is not None:
@@ -205,7 +206,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         )
         if same.subscriber is subscriber:
             # This subscriber has received on_subscribe, and must not receive it again (§2.12). So
-            # its error can only be signalled by its earlier subscription, which ends now.
+            # only its earlier subscription can signal the error. This ends the subscription.
             same.subscription.end_with(error)
         else:
             refuse(subscriber, error)
@@ -213,7 +214,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
         """Subscribe to ``upstream``, once, when there are at least ``min_subscribers`` subscribers.
 
-        Call this after each new subscriber, with the subscriber as ``below``.
+        Call this method after each new subscriber. ``below``: the new subscriber.
         """
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
@@ -221,17 +222,20 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
             # But the threads of all subscribers can make requests here: so use no ``turns``.
             self.turns = None
-            self.custody = None  # ``on_discard`` does not get elements that subscribers share
+            self.custody = None  # on_discard() does not get elements that subscribers share
             try:
                 with without_loop():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # signal the error: no caller does so (§1.9)
+            except BaseException as raised:  # signal the error, as subscribe must not raise (§1.9)
                 self._end(raised, at_once=True, cancel=True)
                 if propagates(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
-        """Return true once, when it is time to subscribe to upstream. The caller holds the lock."""
+        """Return true in the first call with at least ``min_subscribers`` subscribers.
+
+        The caller holds the buffer's lock.
+        """
         buffer, connected = self.buffer, self._connected
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
@@ -240,7 +244,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def ended(self) -> bool:
         """Whether the publisher has ended or shut down. Then upstream's signals have no effect.
 
-        Any thread may read this.
+        Any thread may read this property.
         """
         return self.buffer.ended
 
@@ -272,7 +276,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._take_one(element)
 
     def _take_one(self, element: T) -> None:
-        """Deliver an element: directly if all subscribers wait for it, else through the buffer."""
+        """Deliver an element: directly if all subscribers have demand, else through the buffer."""
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
@@ -288,16 +292,16 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
         """Prepare the delivery of one element to all subscriptions, without the buffer.
 
-        Return two values. The first is a list of subscriptions: no other thread can deliver to
-        them now, so the caller must. The second says whether a request to upstream is due. It is
-        ``None`` if a subscription is not ready, so that the element must go through the buffer. The
-        caller holds the buffer's lock.
+        Return two values. The first is a list of subscriptions. The caller must deliver to these
+        subscriptions, because no other thread can do so now. The second value says whether a
+        request to upstream is due. It is ``None`` if a subscription is not ready: then the element
+        must go through the buffer. The caller holds the buffer's lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
             # A subscription is not ready if it has not received all earlier elements, has no
-            # demand, or is getting elements from another thread now.
+            # demand, or is receiving elements from another thread now.
             if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
@@ -313,8 +317,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if self._gates:
             self._add(elements)
             return
-        # Add at most a quarter of ``buffer.size`` at a time. If a large burst was added at once,
-        # all subscribers would lag too far behind, and would be dropped.
+        # Add at most a quarter of ``buffer.size`` at a time. If a large burst was added in one
+        # step, all subscribers would lag too far behind, and would be dropped.
         portion = -(-self.buffer.size // 4)
         for start in range(0, len(elements), portion):
             self._add(elements[start : start + portion])
@@ -358,9 +362,10 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
         """Add elements to the buffer, and prepare their delivery.
 
-        Return two lists. The first has the subscriptions that the caller must drop, as they lag too
-        far behind; it is ``None`` if the buffer is full. The second has the subscriptions to which
-        the caller must deliver what is in their ``cursor.in_hand``. The caller holds the lock.
+        Return two lists. The first contains the subscriptions that the caller must drop, because
+        they lag too far behind. It is ``None`` if the buffer is full. The second list contains the
+        subscriptions to which the caller must deliver the elements in ``cursor.in_hand``. The
+        caller holds the buffer's lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -378,7 +383,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         deliver: Callable[[MulticastSubscription], object],
         due: bool | None = None,
     ) -> None:
-        """Call ``deliver`` with each subscription in ``ready``. Then make requests, if ``due``.
+        """Call ``deliver`` with each subscription in ``ready``. Then request elements, if ``due``.
 
         If ``due`` is ``None``, the buffer computes whether a request to upstream is due.
         """
@@ -414,7 +419,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
     def _upstream_ended(self) -> bool:
         first = self._upstream.ended()
-        self._upstream.never_attached()  # from now on a subscription that comes is cancelled
+        self._upstream.never_attached()  # a subscription that arrives later is cancelled
         return first
 
     def _break_off(self, what: str) -> None:
@@ -424,7 +429,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         raise error
 
     def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
-        """End the publisher, with ``error`` if given. If it has ended already, report ``error``.
+        """End the publisher. ``error=None`` means completion. If it has ended, report ``error``.
 
         ``at_once``: subscribers do not get the elements that are still in the buffer. ``cancel``:
         also cancel upstream.
@@ -482,7 +487,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def request_elements(self) -> None:
         """Request from upstream the elements that subscribers want, if the buffer has room.
 
-        Any thread may call this. Requests never overlap (§2.7).
+        Any thread may call this method. Requests never overlap (§2.7).
         """
         if not self.defer(self.request_elements) and self._requesting.enter():
             self._make_requests()
@@ -505,7 +510,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     # -- methods that subscriptions call -----------------------------------------------------------
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return the next elements for the subscriber at ``cursor``; ``None`` if no more come."""
+        """Return the next elements for the subscriber at ``cursor``; ``None`` after the end."""
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:
@@ -531,7 +536,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
         1. Whether the buffer may have more room now. ``None``: the subscription was removed before.
         2. Whether the publisher was shut down, because this was the last subscription.
-        3. Upstream's error, if no subscriber has received it, and none will. Otherwise ``None``.
+        3. Upstream's error, if no subscriber has received or will receive it. Otherwise ``None``.
 
         The caller holds the buffer's lock.
         """
@@ -563,7 +568,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of this buffer, followed by those of the operators above.
 
-        ``demand`` and ``waits`` are those of one subscription.
+        ``demand`` and ``waits`` belong to one subscription.
         """
         held_bytes = None if self._retention is None else self._retention.held_bytes
         mine = waits.metrics(demand, self.buffer.held, held_bytes)

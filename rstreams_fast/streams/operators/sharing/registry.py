@@ -36,7 +36,7 @@ class Registry(Generic[S]):
     def claim(self, subscriber: object, subscription: S) -> Entry[S] | None:
         """Add ``subscriber``, and return ``None``.
 
-        If the same or an equal subscriber is there already, add nothing, and return its entry.
+        If the registry already contains the same or an equal subscriber, return its entry instead.
         """
         entry = Entry(subscriber, _hash(subscriber), subscription)
         compared: list[S] = []
@@ -50,14 +50,15 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # Call ``_enter`` again: other threads may have added subscribers meanwhile.
+            # Call ``_enter`` again: another thread may have added a subscriber during the
+            # comparisons.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
         """Add ``entry``, or return the entries with which the caller must compare ``entry`` first.
 
-        These are the entries with the same hash, except those in ``compared``, which the caller has
-        compared already. If the list is empty, ``entry`` was added. If the same subscriber is in
-        the registry already, return its entry instead of a list. The caller holds the registry's
+        The list has the entries with the same hash, except those whose subscription is in
+        ``compared``. If the list is empty, ``entry`` was added. If the registry already contains
+        the same subscriber, return its entry instead of a list. The caller holds the registry's
         lock.
         """
         identity = id(entry.subscriber)
@@ -80,7 +81,7 @@ class Registry(Generic[S]):
             self._deferred.enter(self._forget, identity, subscription)
 
     def _forget(self, identity: int, subscription: S) -> None:
-        """Remove the entry, if it is still there. The caller holds the registry's lock."""
+        """Remove the entry, if it was not removed before. The caller holds the registry's lock."""
         entry = self._by_identity.get(identity)
         if entry is None or entry.subscription is not subscription:
             return

@@ -15,7 +15,7 @@ __all__ = ["MulticastSubscription"]
 
 
 class _Publisher(Protocol):
-    """The attributes of a ``MulticastPublisher`` that its subscriptions use."""
+    """Interface: the attributes of a ``MulticastPublisher`` that its subscriptions use."""
 
     buffer: MulticastBuffer[Any]
 
@@ -50,7 +50,7 @@ class MulticastSubscription(Drain):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the subscriber has cancelled, and so gets no further signal."""
+        """Whether the subscriber has cancelled. Then it gets no more signals."""
         return self._demand.cancelled
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -77,15 +77,14 @@ class MulticastSubscription(Drain):
     def enter(self) -> bool:
         """Return true if this thread must now deliver elements to the subscriber.
 
-        Return false if another thread is delivering. That thread then also delivers the elements
-        that have come since.
+        Return false if another thread is delivering. That thread also delivers new elements.
         """
         return self._wip.enter()
 
     # -- delivering elements -----------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
-        """Deliver an element that is not in the buffer. ``enter`` must have returned true."""
+        """Deliver an element that is not in the buffer. Call this after ``enter`` returned true."""
         hand_over, on_next = self._hand_over, self._on_next
         try:
             if self._demand.value >= 0 and on_next is not None:
@@ -116,8 +115,8 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # ``handed_out``: the publisher has put elements in ``in_hand``. Then the publisher also
-        # drops old elements and makes the next request, so this method must not do so.
+        # ``handed_out``: whether the publisher has put elements in ``in_hand``. If so, the
+        # publisher, not this method, drops old elements and makes the next request.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -152,13 +151,16 @@ class MulticastSubscription(Drain):
         return False
 
     def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
-        """Deliver the elements taken from the buffer. A cancel empties the list: the loop ends."""
+        """Deliver the elements of ``cursor.in_hand``, a list.
+
+        If the subscriber cancels, ``leave`` empties the list, so that the loop ends.
+        """
         buffer = publisher.buffer
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                # Upstream may send elements within ``request_elements``. They are delivered after
-                # this loop.
+                # Upstream may send elements within this call. ``_work`` delivers these elements
+                # after this loop.
                 publisher.request_elements()
 
     def _stop(self) -> None:
