@@ -47,8 +47,8 @@ Invariants of all base classes:
   before ``on_subscribe`` has returned. A thread with a new event stores the event in a field that
   ``_work`` reads, and then calls ``_enter()``. The drain loop calls ``_work`` until the result is
   false, which means that no work is left.
-* **The drain of a fan-in calls no publisher.** The drain loop only stores the call that is due. A
-  thread that has left the drain makes the call in ``_upward``.
+* **The drain of a fan-in calls no publisher.** A fan-in has several publishers. Its drain loop only
+  stores the call that is due. A thread that has left the drain makes the call in ``_upward``.
 * **The end is read before the elements.** Upstream sets ``_completed`` or ``_late_error`` after its
   last element. The drain loop reads these two fields before it reads the buffer. If a field was set
   and the buffer is then empty, all elements were delivered.

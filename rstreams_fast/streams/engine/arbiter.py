@@ -76,7 +76,7 @@ class PendingDemand:
         if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
             return False
         n = min(n, most)
-        self.counter.fulfil(n)  # an unbounded demand stays unbounded
+        self.counter.fulfil(n)  # subtracts n; an unbounded demand stays unbounded
         inner.request(n)
         return True
 
@@ -362,8 +362,8 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read _ending and _sequence first, and _mail after them. If _ending or _sequence is set,
-        # _mail already contains all elements of the earlier publishers.
+        # Read _ending and _sequence first, and the queue _mail after them. If _ending or _sequence
+        # is set, _mail already contains all elements of the earlier publishers.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:

@@ -98,11 +98,11 @@ class _RunBuilder:
         return not isinstance(self.source, PublisherSource)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
-        """Return the publisher of the run, and append a ``Run`` to ``runs``.
+        """Return the publisher of the run, and append a description of the run to ``runs``.
 
-        A run without stages only guards the part below against a source that breaks the rules of
-        Reactive Streams. If the source is trusted, or if ``guarded`` says that the part below
-        needs no guard, return the publisher of the source instead.
+        A run without stages is only a guard: it protects the part below from a source that breaks
+        the rules of Reactive Streams. If the source is trusted, or if ``guarded`` says that the
+        part below needs no guard, return the source's own publisher.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -123,7 +123,7 @@ class _RunBuilder:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher of a whole stream, and a ``Run`` for each run of fused stages.
+    """Return the publisher of a whole stream, and a description of each run of fused stages.
 
     The stream consists of ``source`` and, below the source, ``parts`` (the uppermost part first).
     """
@@ -135,9 +135,9 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Boundary):
             if fails_without_demand and need.total == UNBOUNDED:
-                # The source fails the stream if an element comes and there is no demand. So the
-                # boundary below the source must request as many elements as the boundary can hold,
-                # even if the parts below the boundary need fewer elements (``need``).
+                # The publisher above does not wait for demand, and fails the stream if there is no
+                # demand for an element. So this boundary must request as many elements as it can
+                # hold, even if the parts below can use only a few at a time (``need``).
                 need = EVERYTHING
             fails_without_demand = part.fails_without_demand or (
                 fails_without_demand and part.one_to_one
@@ -145,10 +145,10 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # Replace ``scan(fn, seed)`` by ``scan(fn)``, and let the run send the seed as its
-                # first element. ``scan(fn)`` emits its first element unchanged, so the results are
+                # ``scan(fn, seed)`` becomes ``scan(fn)``, and the run sends the seed as its first
+                # element. ``scan(fn)`` passes its first element on unchanged, so the results are
                 # the same. A run sends its seed to its first stage. So ``scan(fn)`` must be the
-                # first stage of its run: begin a new run if the current run has stages.
+                # first stage: begin a new run if the current run has stages.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
                     builder = _RunBuilder(PublisherSource(upstream, "the run above", trusted=True))

@@ -59,7 +59,7 @@ class Boundary:
     def resource_above(self) -> Any:
         """Return the executor that must iterate a source that is directly above this boundary.
 
-        The default ``...`` means: no executor. Then the boundary subscribes to the source.
+        The default ``...`` (Ellipsis) means: no executor. The boundary subscribes to the source.
         """
         return ...
 
@@ -179,8 +179,8 @@ class ListSubscriber:
 
     __slots__ = ()
 
-    #: ``prompt``: whether no result may stay in the list while the source waits for its next
-    #: element. Then a run calls ``on_next`` instead of using the list, if its source can wait.
+    #: ``prompt``: if true, no result may wait in ``burst`` until the source has its next element.
+    #: So a run whose source can wait calls ``on_next``, and does not use ``burst``.
     prompt: ClassVar[bool] = False
 
     #: ``takes_bursts``: whether runs may append to ``burst``. If false, runs must call ``on_next``.

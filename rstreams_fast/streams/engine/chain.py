@@ -31,7 +31,7 @@ class Chained(Protocol):
 
 
 class Link:
-    """The base of internal subscribers that are no ``Drain``. Has the attributes of ``Chained``."""
+    """The base of internal subscribers without a drain loop. Has the attributes of ``Chained``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 

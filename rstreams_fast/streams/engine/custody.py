@@ -65,9 +65,10 @@ class Custody:
         self._lock = threading.RLock()
 
     def inner(self) -> Custody:
-        """Return a custody for one inner publisher, such as a publisher that ``merge`` combines.
+        """Return a new custody, a record of undelivered elements, for one publisher of an operator.
 
-        The method ``pass_on`` of the new custody moves elements from the new custody to this one.
+        ``merge``, for example, has several publishers. The method ``pass_on`` of the new custody
+        moves elements to this custody.
         """
         return Custody(self._hook, self)
 
@@ -126,10 +127,10 @@ class Custody:
                 self.call_hook(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of the list ``burst`` to the custody whose ``inner`` made this custody.
+        """Move the elements of ``burst`` from this custody to the operator's (see ``inner``).
 
-        Return the elements, without those that the hook of ``on_discard`` has already got because
-        the stream has ended.
+        Return the elements. If the stream has ended, leave out the elements that the hook of
+        ``on_discard`` has already got.
         """
         passed = []
         for element in burst:
@@ -141,7 +142,7 @@ class Custody:
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Record the list or tuple ``group`` as one element. Remove the members of ``group``.
+        """Record the list or tuple ``group`` as one element. Remove its members from the record.
 
         Return ``group``.
         """
@@ -231,8 +232,8 @@ class Custody:
             held = self.claim(element)
             if held is None:
                 return not drops
-            # If ``fn`` raises, ``keeps`` has this first value: false if the stage can drop
-            # elements. Then the hook of ``on_discard`` gets the element.
+            # ``keeps`` has this value if ``fn`` raises. It is false if the stage can drop elements:
+            # then the hook of ``on_discard`` gets the element.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -289,7 +290,7 @@ class Custody:
             case Fate.USED:
                 seeded = bool(seed) and seed[0] is not MISSING
                 return [(name, self.wrap_function(fn, makes=True, seeded=seeded), *seed)]
-            case Fate.ADDED:  # the first argument was delivered before: claim only the last one
+            case Fate.ADDED:  # the first argument was delivered already: on_discard must not get it
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.wrap_predicate(fn, drops=False))]

@@ -28,7 +28,7 @@ class Deadline:
     ``due`` returns a time of the timer's clock, in seconds, or ``None`` if nothing is due. ``due``
     must be quick, and is called on any thread, one call at a time. Call ``update()`` when the due
     time is no longer ``None``. A pending alarm is not changed, so the due time must not become
-    earlier. ``work`` is sometimes called although nothing is due. ``when_dropped`` is called with
+    earlier. ``work`` can also be called when nothing is due. ``when_dropped`` is called with
     the error if the timer stops, if the timer's clock, ``due`` or ``work`` raises, or if no thread
     can be started. ``close`` drops the references to ``due``, ``work`` and ``when_dropped``.
     """

@@ -81,8 +81,8 @@ FEW: Final = 64
 ``FusedRun``. For 32 elements, a ``FusedRun`` would take 10 % more time."""
 
 PART_GROWS: Final = 16
-"""If a call of ``request`` returns within a sixteenth of a turn, the next request is for this many
-times as many elements. A turn is the millisecond for which work may occupy an event loop."""
+"""The next request is this many times as large, if a call of ``request`` returns within a sixteenth
+of a turn (a time slice of 1 ms)."""
 
 DESCRIBED_DEPTH: Final = 8
 """How many levels of nested publishers ``describe`` shows, such as a ``merge`` in a ``merge``."""

@@ -5,7 +5,7 @@ field that the drain loop reads. The thread then *enters* the drain: it adds 1 t
 progress (WIP). The thread that changes WIP from 0 to 1 *holds* the drain: it runs the loop until it
 has handled the events of all threads that have entered. The other threads return immediately. So
 signals never overlap (§1.3), a request within ``on_next`` never nests (§3.3), and no thread waits.
-On an event loop, the drain loop works for one *turn* (a millisecond) at a time.
+On an event loop, the drain loop works for one *turn* (a time slice of 1 ms) at a time.
 
 If calls from subscriber to subscriber fill the stack, the ``RecursionError`` propagates through all
 these calls, as ``KeyboardInterrupt`` does, because a full stack has no room to report the error.
@@ -127,7 +127,7 @@ class Drain:
         except Exception as refused:
             self._bad_request(refused)
             return
-        if before == 0:  # if the demand was above 0, the drain loop does not wait for a request
+        if before == 0:  # there was no demand, so the drain loop may have stopped: start it
             self._enter()
 
     def _add_demand(self, n: int) -> int:
@@ -221,7 +221,7 @@ class Drain:
     # -- the drain: delivering elements ------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Run the drain loop on this thread, until no work is left or the turn (1 ms) is over."""
+        """Run the drain loop here until no work is left, or the turn (time slice) is over."""
         wip, turns = self._wip, self.turns
         try:
             while True:
@@ -237,7 +237,7 @@ class Drain:
             raise
 
     def _pause(self, wip: Wip, turns: Turns) -> None:
-        """Stop the work for now, because the turn (a millisecond on the event loop) is over.
+        """Stop the work for now, because the turn (a time slice of 1 ms) is over.
 
         ``wip`` lets one thread at a time do this work: signals to downstream, or calls to
         publishers. The work goes on in the next turn, or earlier if another thread enters ``wip``.
@@ -251,7 +251,7 @@ class Drain:
             self.resume()
 
     def resume(self) -> None:
-        """Go on with the paused work, in a new turn (a millisecond) on the event loop."""
+        """Go on with the paused work, in a new turn (a time slice of 1 ms)."""
         self._paused = False
         self._enter()
 

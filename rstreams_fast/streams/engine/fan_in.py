@@ -57,8 +57,8 @@ class Prefetch:
     Each publisher first gets a request for ``size`` elements. When most of these elements are
     delivered, the publisher gets another request. The drain loop, which delivers the elements, only
     stores requests in ``due_requests``. The thread that does the upward work (the calls to
-    publishers) makes the requests, but none before the subscriber's first request. On an event
-    loop, a part of a request can be left to a later turn (a millisecond).
+    publishers) makes the requests, but none before the subscriber's first request. If a request
+    takes longer than a turn (a time slice of 1 ms), a part of it is made in a later turn.
 
     Args:
         size: The maximum number of elements held for each publisher.
@@ -74,7 +74,7 @@ class Prefetch:
         self.replenish_at = replenish_at(size)
         self.due_requests: deque[tuple[Inner, int]] = deque()
         # ``_unfinished``: inner subscribers that have requested only a part of their elements,
-        # because the turn (a millisecond on the event loop) was over. They request the rest later.
+        # because the turn (a time slice of 1 ms) was over. They request the rest later.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, from_first_reading=True)
@@ -89,12 +89,12 @@ class Prefetch:
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one new request, and go on with one that an earlier turn (1 ms) left unfinished.
+        """Make one new request, and continue an unfinished request of an earlier time slice (turn).
 
         Return false if there is no request to make.
         """
-        # Read each field only once. Between two reads, another thread can replace the deques by
-        # clear().
+        # Read each field only once. Between two reads, another thread can call clear(), which
+        # replaces the deques.
         due, unfinished = self.due_requests, self._unfinished
         asked = bool(due) and self.has_begun(demand)
         if asked:
@@ -105,10 +105,10 @@ class Prefetch:
         return asked
 
     def request(self, inner: Inner, n: int) -> None:
-        """Request ``n`` more elements through ``inner``, and those that earlier calls left over.
+        """Request ``n`` more elements through ``inner``, and the rest of earlier requests.
 
-        If the turn (a millisecond on the event loop) ends before all elements are requested, store
-        ``inner`` in ``_unfinished``. A later turn requests the rest.
+        A rest remains if a turn (a time slice of 1 ms) ends before all elements are requested. Then
+        ``inner`` is stored in ``_unfinished``, and a later turn requests the rest.
         """
         inner.request_for_a_turn(n)
         if inner.due and inner not in self._unfinished:
@@ -120,7 +120,7 @@ class Prefetch:
         """Count ``n`` elements of ``inner`` as delivered.
 
         If ``replenish_at`` or more elements were delivered since the last request, append a request
-        for as many elements to ``due_requests``.
+        for the same number of elements to ``due_requests``.
         """
         inner.consumed += n
         if inner.consumed >= self.replenish_at:
@@ -129,7 +129,7 @@ class Prefetch:
                 self.due_requests.append((inner, n))
 
     def begin_wait(self, demand: int) -> bool:
-        """Begin a wait in the metrics: for demand if ``demand`` is 0, otherwise for an element.
+        """Begin to measure a wait: for demand if ``demand`` is 0, otherwise for an element.
 
         Always return false, so that ``_work`` can return this result: no work is left for now.
         """
@@ -169,9 +169,9 @@ class FanIn(Drain):
 
     A subclass's ``_work`` must call ``_act_on_end`` if the demand is negative. Otherwise ``_work``
     takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
-    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes elements
-    to ``_deliver``, but no more than the demand. ``_deliver`` lowers the demand. Then ``_work``
-    calls ``Prefetch.count_delivered``. ``_work`` ends the stream by ``_complete`` or ``_fail``.
+    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most
+    as many elements to ``_deliver`` as downstream has requested, and then calls
+    ``Prefetch.count_delivered``. To end the stream, ``_work`` calls ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -356,7 +356,7 @@ class FanIn(Drain):
             self._fail(what.error)
 
     def _deliver(self, burst: list[Any]) -> None:
-        """Deliver all elements of ``burst``, and empty the list. All of them must be requested."""
+        """Deliver all elements of ``burst``, and empty the list. Downstream has requested them."""
         count = len(burst)
         take_burst = self._take_burst
         on_next = self._on_next
@@ -367,8 +367,8 @@ class FanIn(Drain):
                 take_burst(burst)
             else:
                 self._delivering = burst
-                # Test _open again: on another thread, _stop() may have run before _delivering was
-                # set. Then _stop() has not emptied ``burst``.
+                # Test _open again. If _stop() ran on another thread before _delivering was set,
+                # _stop() did not find this delivery, and did not stop it.
                 if self._open:
                     for element in burst:
                         on_next(element)

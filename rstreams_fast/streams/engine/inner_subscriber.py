@@ -48,7 +48,7 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Take note that ``inner`` accepts requests from now on. ``inner`` calls this only once."""
+        """Prepare requests through ``inner``, which accepts requests from now on. Called once."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
         """Take ``burst``, a list of elements of ``inner``. All these elements were requested.
@@ -118,9 +118,9 @@ class Inner(Link):
     def request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        A turn is the millisecond for which work may occupy an event loop. If elements are left over
-        when the turn ends, a later call requests them. Return whether any elements were requested.
-        The owner must buffer the elements that come until this call returns.
+        A turn is a time slice of 1 ms. If it ends before all elements are requested, a later call
+        requests the rest. Return whether any elements were requested. The owner must buffer the
+        elements that come until this call returns.
         """
         raise NotImplementedError
 
@@ -440,9 +440,9 @@ class _InnerSequence(Inner):
     def _run_stages(self, *, forever: bool) -> None:
         """Pass elements of the sequence through the stages, and the results to the owner.
 
-        Stop when the demand is met. If ``forever`` is false, also stop after one turn (a
-        millisecond on the event loop). The first burst has one element, because the functions of
-        the stages can be slow. If these functions are quick, later bursts have more elements.
+        Stop when the demand is met. If ``forever`` is false, also stop after one turn (a time slice
+        of 1 ms). The first burst has one element, because the functions of the stages can be slow.
+        If these functions are quick, later bursts have more elements.
         """
         until = perf_counter() + TURN_SECONDS
         while not self._ended:

@@ -154,11 +154,11 @@ class OperatorSubscriber(Drain):
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self, *, on_threads: bool = True) -> None:
-        """Let synchronous publishers above work for only one turn (a millisecond) at a time.
+        """Let synchronous publishers above work for only one turn (a time slice of 1 ms) at a time.
 
-        Synchronous publishers work within ``request``. So this subscription must make its requests
-        on its resource (an event loop or executor). ``on_threads`` says whether the limit also
-        holds on a thread without an event loop. Pass false if the resource is the calling thread.
+        A synchronous publisher works within ``request``. So this subscription must make its
+        requests on its resource (an executor or event loop). If ``on_threads`` is false, a thread
+        without an event loop has no limit. Pass false if the resource is the calling thread.
         """
         if self._resource is not None:
             self.turns = Turns(self._enter, on_threads=on_threads)
@@ -209,9 +209,9 @@ class OperatorSubscriber(Drain):
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        A turn is the millisecond for which work may occupy an event loop. If elements are left over
-        when the turn ends, a later call requests them. Return whether any elements were requested.
-        Only for subclasses that hold elements.
+        A turn is a time slice of 1 ms. If it ends before all elements are requested, a later call
+        requests the rest. Return true if elements were requested, or if this call resumed paused
+        work instead. Only for subclasses that hold elements.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.resume_paused():

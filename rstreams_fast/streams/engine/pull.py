@@ -18,10 +18,10 @@ __all__ = ["PullSegment"]
 
 
 class PullSegment:
-    """Iterates ``source``, and publishes the results of the stages ``program``.
+    """Iterates ``source``, and publishes the results of the stages in ``program``.
 
-    All work is done on ``executor``. If ``executor`` is ``...``, the publisher is synchronous: it
-    works on the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
+    All work is done on ``executor``. If ``executor`` is ``...`` (Ellipsis), the publisher works on
+    the thread that calls ``request`` or ``subscribe`` (§3.10, §3.11).
     """
 
     def __init__(self, source: PullSource, program: Stages, executor: Any = ...) -> None:

@@ -30,10 +30,10 @@ class PushObserver(Protocol):
         """Return a wrapper of the subscriber's ``on_next``. Stages pass results to the wrapper."""
 
     def before_request(self, demand: int, /) -> None:
-        """Take note that downstream requests elements. ``demand`` is the demand until now."""
+        """Prepare for a request. ``demand`` is the unfulfilled demand before the request."""
 
     def demand_rose(self) -> None:
-        """Take note that a request has increased the demand from zero."""
+        """React to a request that has raised the unfulfilled demand from zero."""
 
     def close(self) -> None:
         """Drop all references, because the stream has ended."""
@@ -247,8 +247,8 @@ class PushSubscription(OperatorSubscriber):
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:
             return UNBOUNDED
-        # If no stage drops elements (``_outstanding`` is None), ``_ratio`` elements of upstream are
-        # requested for each result.
+        # If no stage drops elements, ``_outstanding`` is None, and each result needs ``_ratio``
+        # elements of upstream.
         return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:
@@ -338,19 +338,19 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count one received element. If a stage dropped it, increase ``_replacements``."""
+        """Count a received element. If a stage dropped it, count the elements that replace it."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._replacements += run.refund
 
     def _add_replacements(self) -> bool:
-        """Add ``_replacements`` to the number of elements to request from upstream.
+        """Plan a request for new elements that replace elements that the stages have dropped.
 
-        ``_replacements`` counts new elements that are needed, because stages have dropped elements.
-        Return false, and add nothing, while more than ``_replacements`` requested elements are
-        still to come: one large request costs less than many small ones. If the result is true, the
-        caller makes the request after it has left the drain loop.
+        ``_replacements`` is the number of new elements. While the number of requested elements that
+        have not come is larger, do nothing and return false: one large request costs less than many
+        small requests. If the result is true, the caller must leave the drain loop, and then make
+        the request.
         """
         outstanding = self._outstanding
         if outstanding is not None and self._replacements < outstanding.value:

@@ -29,7 +29,7 @@ class Upstream:
     Attributes:
         attached: Whether a subscription has come, or new subscriptions are refused.
         latch: Set by a call of ``cancel`` or by upstream's terminal signal, whichever comes first.
-        due: How many elements are left to request in later turns (1 ms each on the event loop).
+        due: How many elements must still be requested in later turns (time slices of 1 ms).
         in_custody: Whether upstream itself registers its elements for ``on_discard``.
     """
 
@@ -106,13 +106,13 @@ class Upstream:
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Request ``n`` more elements in small parts. Stop when one turn (a millisecond) is over.
+        """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        ``due`` then counts the elements that are left over. The next call requests them, too. The
-        reason for small parts: an internal publisher may make its elements within ``request``,
-        which can take long. So the first request is for one element, and later requests grow to the
-        number of elements that the publisher sends in a turn. A publisher that does not work within
-        ``request`` gets one request for all elements, and so does a publisher of another library.
+        A turn is a time slice of 1 ms. ``due`` is then the number of elements that were not
+        requested: the next call requests them, too. The reason for small parts: an internal
+        publisher may make its elements within ``request``, which can take long. So the first
+        request is for one element, and later requests grow to the number of elements that the
+        publisher sends in a turn. All other publishers get one request for all elements.
 
         Return whether any elements were requested. The caller must buffer the elements that come
         until this call returns.
