@@ -33,11 +33,11 @@ class BoundaryQueue(Protocol):
     thread that delivers elements calls all methods of this class.
     """
 
-    #: Whether the stages above may put elements in the ring directly. If false, each element must
-    #: pass through ``input.accept``, which also requests more elements.
+    #: ``direct``: whether the stages above may put elements in the ring directly. If false, each
+    #: element must pass through ``input.accept``, which also requests more elements.
     direct: ClassVar[bool]
-    #: Whether the delivering thread must take out one element at a time, so that the queue can
-    #: request a new element after each element.
+    #: ``one_by_one``: whether the delivering thread must take out one element at a time, so that
+    #: the queue can request a new element after each element.
     one_by_one: ClassVar[bool]
     #: The maximum number of elements in the ring.
     capacity: int
@@ -123,11 +123,12 @@ class WeighedQueue:
     element at a time, and only while it holds less than ``max_bytes``. It never holds more than
     ``max_bytes`` and one more element. This element may be larger than ``max_bytes``.
 
-    The lock ``_outstanding`` is held from a request until the requested element has arrived. If
-    there is room and the lock is free, the delivering thread takes the lock and makes a request.
-    When the element arrives, the thread on which upstream signals makes the next request, or
-    releases the lock if there is no room. So upstream can send while the subscriber processes an
-    element. Requests do not overlap (§2.7).
+    Two threads make requests: *upstream's thread*, on which elements arrive, and the *delivering
+    thread*, which takes elements out. The lock ``_outstanding`` is held while a requested element
+    has not arrived. When the element arrives, upstream's thread makes the next request, or releases
+    the lock if there is no room. When the delivering thread has made room and the lock is free, it
+    takes the lock and makes a request. So upstream can send while the subscriber processes an
+    element, but requests do not overlap (§2.7).
     """
 
     __slots__ = (
@@ -213,10 +214,10 @@ class WeighedQueue:
     def _decide(self) -> None:
         """Request the next element, or release the lock ``_outstanding`` if there is no room.
 
-        The caller must hold the lock.
+        The lock must be held when this is called.
         """
         if not self._deciding.enter():
-            return  # another call of _decide is in the loop below, and repeats the loop
+            return  # another call of _decide runs the loop below, and will repeat it
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:
@@ -226,8 +227,8 @@ class WeighedQueue:
                     self._request(1)
             else:
                 self._outstanding.release()
-                # Look for room again. The delivering thread may have made room before the release:
-                # it could not take the lock, so it has made no request.
+                # Look for room again. Before the release, the delivering thread may have made room,
+                # but could not take the lock to make a request.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -240,8 +241,8 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Change ``_gone`` before ``_acknowledged``. When ``_decide``, on another thread, sees
-            # the new ``_acknowledged``, it computes the room, and must use the new ``_gone``.
+            # Change ``_gone`` before ``_acknowledged``. If ``_decide``, on another thread, sees a
+            # new ``_acknowledged``, it looks for room again, and must then see the new ``_gone``.
             self._acknowledged += 1
         self.first_request()
 

@@ -121,9 +121,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # If the current publisher is a sequence, the arbiter iterates over it. During the iteration
-        # ``mine.demand`` may include elements that are already delivered.
-        # ``arbiter.outstanding()`` does not include them.
+        # While the arbiter iterates over a sequence, ``self._demand`` (the arbiter's demand) may
+        # still include elements that are already delivered. ``arbiter.outstanding()`` does not.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

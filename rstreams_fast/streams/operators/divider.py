@@ -27,7 +27,7 @@ __all__ = ["CapacityRule", "Divider", "Division"]
 
 
 class Division(Protocol):
-    """Interface of the rule that decides to which substream or list an element belongs."""
+    """Interface: decides to which substream or list each element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
         """Put the elements of ``burst`` in their substreams or lists.
@@ -37,27 +37,27 @@ class Division(Protocol):
 
 
 class CapacityRule(Protocol):
-    """Interface of the rule that decides how many elements to request.
+    """Interface: decides how many elements to request from upstream.
 
-    The rule bounds the number of elements in all parts (substreams or lists) together.
+    So it bounds the number of elements in all parts (substreams or lists) together.
     """
 
-    #: Whether all substreams share one bound. Then an element that leaves any substream makes room
-    #: for a new element.
+    #: ``shared``: whether all substreams share one bound. Then an element that leaves any substream
+    #: makes room for a new element.
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
         """Return how many more elements to request from upstream."""
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Check, now or later, whether the stream is stuck: no subscriber takes held elements.
+        """Check, now or later, whether the stream is stuck: nobody takes the held elements.
 
         The divider calls this method when all requested elements have arrived.
         """
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
-    """Divides upstream's elements into substreams or lists, which it delivers on demand.
+    """Divides upstream's elements into substreams or lists, and delivers these on demand.
 
     After the subscriber has cancelled, no new substream is opened, but the open substreams go on.
     Upstream is cancelled when no open substream has a subscriber or can still get a subscriber.
@@ -95,18 +95,18 @@ class Divider(OperatorSubscriber, ListSubscriber):
         # synchronous code blocked the loop until an element arrives, the pause would never end.
         self.turns = None
         self.name = name
-        #: New substreams and full lists that are not delivered to the subscriber yet.
+        #: ``made``: new substreams and full lists that are not delivered to the subscriber yet.
         self.made: deque[Any] = deque()
         self._run = FusedRun(self.made, (), self._slot_by_bursts(subscriber), self._demand)
-        #: The substreams that still take elements. Maps the key to the substream.
+        #: ``open``: the substreams that still take elements, by key.
         self.open: dict[Hashable, Substream] = {}
-        #: Substreams that get no more elements, but may still hold elements.
+        #: ``closed``: substreams that get no more elements, but may still hold elements.
         self.closed: list[Substream] = []
-        #: The lists that still take elements. A list is delivered when it is full, or when upstream
-        #: completes.
+        #: ``lists``: the lists that still take elements. A list is delivered when it is full, or
+        #: when upstream completes.
         self.lists: deque[list[Any]] = deque()
-        #: Substreams that got elements in the current call of ``on_burst``. At the end of the call
-        #: the elements are delivered to the subscribers of these substreams.
+        #: ``touched``: substreams that got elements in the current call of ``on_burst``. At the end
+        #: of the call these elements are delivered to the substreams' subscribers.
         self.touched: dict[Substream, None] = {}
         self.burst: list[Any] = []
         self._clocks: list[Deadline] = []
@@ -120,7 +120,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.received = 0
         self.taken = DemandCounter()
         self._requesting = Wip(held=True)
-        #: The id of the thread on which upstream is signalling elements; 0 if no thread does so.
+        #: ``signals``: the id of the thread on which upstream now signals elements; 0 if none.
         self.signals = 0
         self._waits = Waits(name, max_held)
 
@@ -222,7 +222,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _fail(self, error: BaseException) -> None:
         # Do not store ``error``: its traceback would keep subscribers in memory (§3.13).
         self._failed = True
-        # ``alone``: downstream has cancelled, so only subscribers of open substreams can get it.
+        # ``alone``: downstream has cancelled. Only subscribers of open substreams get the error.
         alone = self._demand.cancelled and bool(self.open)
         if not alone:
             super()._fail(error)
@@ -241,7 +241,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- methods that the rules ``division`` and ``capacity`` call ---------------------------------
+    # -- methods that the objects in ``division`` and ``capacity`` call ----------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
         """Open a substream for ``key``, to be delivered when the current ``on_burst`` ends."""
@@ -306,7 +306,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.request_elements()
 
     def close_substream(self, substream: Substream) -> None:
-        """Add no more elements to ``substream``. An element of its key opens a new substream."""
+        """Add no more elements to ``substream``. The next element with its key opens a new one."""
         self.remove(substream)
         self.cancel_if_unused()
 

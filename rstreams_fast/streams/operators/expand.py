@@ -127,7 +127,7 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _next_inner(self, current: Inner) -> Inner | None:
-        """Return the inner (subscriber to one publisher) that makes the next request.
+        """Return the inner subscriber that makes the next request.
 
         Return ``None`` at the end of the stream.
         """

@@ -87,8 +87,8 @@ class _ByKey:
                     touched[group] = None
         finally:
             # Count the elements only when they are in their groups. When ``received`` is equal to
-            # ``requested``, the divider checks whether the stream is stuck. This check looks for
-            # the elements in the groups.
+            # ``requested``, the divider checks whether the stream is stuck (nobody takes the held
+            # elements). This check looks for the elements in the groups.
             divider.received += came
             # The traceback of an error must not keep the element in memory (§3.13).
             element = group = key = None

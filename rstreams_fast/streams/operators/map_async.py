@@ -341,7 +341,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if delivered or called or asked:
             return True
         # ``arm`` makes the ring call ``on_burst`` at the next element. Without ``arm``, upstream
-        # calls ``on_burst`` after several elements, and the second element may arrive much later.
+        # calls ``on_burst`` only after several elements, so the first element might wait long.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -388,7 +388,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_error())
-                    break  # do not rely on _stopped: another thread may set it later
+                    break  # another thread may be ending the stream, and not have set _stopped yet
                 if self._stopped:
                     break
                 delivered += 1

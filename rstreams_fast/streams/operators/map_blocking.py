@@ -121,7 +121,8 @@ class _Burst:
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
-        # ``held``: for each element ``[element]``, or ``[]`` if the custody did not hold it.
+        # ``held``: a list for each element. The list contains the element if the custody (the
+        # record of undelivered elements, for ``on_discard``) held it. Otherwise the list is empty.
         self.held = list[list[Any]]()
         self.future: Future[Any] | None = None
         # ``made``: the results that the pool's thread has stored. ``results``: the results that the
@@ -129,16 +130,17 @@ class _Burst:
         self.made = list[Any]()
         self.error: BaseException | None = None  # the error that stopped the calls, or None
         self.seconds = 0.0
-        # ``is_over``: whether the results of the next burst may be delivered after ``results``.
+        # ``is_over``: whether the calls of this burst have ended, so that the results of the next
+        # burst may follow ``results``. Stays false if a call failed and results are ordered.
         self.is_over = False
         self.results = list[Any]()
 
 
 class _Calls:
-    """Makes the calls on the pool, and holds their results: a ``CallWindow`` for pools.
+    """Makes the calls on the pool, and holds their results until the delivery.
 
-    Only the thread that delivers results may call the public methods. Any thread may use
-    ``permits``, and read ``pending``.
+    Has the methods of ``CallWindow``, which makes the calls of ``map_async``. Only the thread that
+    delivers results may call them. Any thread may use ``permits``, and read ``pending``.
     """
 
     running = 0  # always 0: at the end the subscription does not wait for running calls
@@ -165,7 +167,7 @@ class _Calls:
     def pending(self) -> int:
         """Return the number of submitted elements whose results are not delivered yet.
 
-        If a call has failed, the number is larger by 1.
+        If a call has failed, the number is larger by 1, because the stream must not complete.
         """
         return self._held + (self.failure is not None)
 
@@ -241,12 +243,12 @@ class _Calls:
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        elif (burst := take_held(held)) is not None:  # None: ``_make`` has called ``_end``
+        elif (burst := take_held(held)) is not None:  # None: ``_make`` has taken the burst
             self._end(burst, future.result())
 
     def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
-        # ``held`` is empty if ``submit`` raised ``error``, but ``_make`` runs: the pool could not
-        # start a new thread, and an older thread of the pool makes the calls.
+        # ``held`` can be empty although ``submit`` raised ``error``: the pool could not start a new
+        # thread, but an older thread of the pool runs ``_make``, which has taken the burst.
         burst = take_held(held)
         if burst is not None:
             self._end(burst, [[], error, 0.0])
@@ -260,7 +262,7 @@ class _Calls:
         ended.append(burst)
         if enter is not None:
             enter()
-        if self._enter is None:  # cancel() may have reported errors before this append
+        if self._enter is None:  # cancel() may have emptied ``ended`` before this append
             _report_errors(ended)
 
     def _collect_ended(self) -> None:

@@ -115,9 +115,9 @@ class DelayedErrors:
 class Outer:
     """The state of ``flat_map``'s upstream. The function ``fn`` makes a publisher of each element.
 
-    An *inner* is the subscriber to one of these publishers. At most ``concurrency`` elements are in
+    Each of these publishers has an inner subscriber. At most ``concurrency`` elements are in
     progress at a time. An element is in progress from its request until all elements of its
-    publisher are delivered. With ``sequential``, only the oldest inner delivers elements.
+    publisher are delivered. With ``sequential``, only the oldest inner subscriber delivers.
     """
 
     __slots__ = ("_line", "concurrency", "elements", "fn", "inner", "turn", "vacant")
@@ -129,11 +129,11 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many elements may be requested from upstream now
         self.turn = False
-        # ``_line``: the inners in the order of delivery; None if not ``sequential``.
+        # ``_line``: the inner subscribers in the order of delivery; None if not ``sequential``.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
-        """With ``sequential``, let ``inner`` deliver after all earlier inners.
+        """With ``sequential``, let ``inner`` deliver after all earlier inner subscribers.
 
         Only ``_open_inner`` may call this method.
         """
@@ -142,12 +142,12 @@ class Outer:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver now: with ``sequential``, only the oldest inner."""
+        """Return whether ``inner`` may deliver. If ``sequential``, only the oldest one may."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest inner that can still deliver; ``None`` if not ``sequential``.
+        """Return the oldest subscriber that can still deliver; ``None`` if not ``sequential``.
 
         Only the delivering thread may call this method.
         """
@@ -182,7 +182,7 @@ class Merging(FanIn):
     ) -> None:
         super().__init__(subscriber, prefetch)
         self._errors = DelayedErrors(delay_error)
-        self._ready: deque[Inner] = deque()  # inners with queued elements; the first delivers next
+        self._ready: deque[Inner] = deque()  # subscribers with queued elements, the next one first
         self._outer: Outer | None = None
         self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)
         # How many publishers have not ended. For ``flat_map`` this number also includes upstream,
@@ -406,7 +406,7 @@ class Merging(FanIn):
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:
-    """Take equally many elements, at most ``most``, from the queue of each inner in ``turn``.
+    """Take equally many elements, at most ``most``, from the queue of each subscriber in ``turn``.
 
     Return a list with the first element of each queue, then the second element of each queue, and
     so on.

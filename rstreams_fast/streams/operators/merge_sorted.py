@@ -46,8 +46,8 @@ class _SortedSubscription(FanIn):
     With ``reverse`` the largest of these elements is delivered.
 
     Each publisher has a queue for its elements. Nothing is delivered while a publisher that has not
-    ended has an empty queue. The oldest element of a queue is the last in the list, so that ``pop``
-    takes it. This element is called the *head*.
+    ended has an empty queue. A queue is a list whose last item is the oldest element, so that
+    ``pop`` takes this element. It is called the *head*.
     """
 
     __slots__ = ("_heads", "_lacking", "_new", "_options", "_ranks")
@@ -94,7 +94,7 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else prefetch.begin_wait(demand)
         self._deliver(burst)
-        prefetch.count_delivered(last, 0)  # 0: _merge() has counted the elements already
+        prefetch.count_delivered(last, 0)  # 0: _merge() has counted; this appends a due request
         return True
 
     def _sort(self) -> None:
@@ -117,9 +117,8 @@ class _SortedSubscription(FanIn):
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
         """Move up to ``most`` elements, in order, from the queues to ``burst``.
 
-        Stop earlier when the next request to a publisher is due. Return the inner (the subscriber
-        to a publisher) that received the last of these elements. Return ``None`` if no element can
-        be delivered yet.
+        Stop earlier when the next request to a publisher is due. Return the inner subscriber from
+        which the last moved element came. Return ``None`` if no element can be delivered yet.
         """
         if self._lacking or not most:
             return None

@@ -169,7 +169,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._delay_error = options.delay_error
         self._total = need.total  # how many elements downstream can use
         self._started = False
-        self._ready = Wip()  # start() begins the work in its second call only
+        self._ready = Wip()  # lets start() begin the work only in its second call
         self._takes_nothing = program.takes_nothing
         self._ended = False  # whether the drain takes no more elements from the queue
         self._enough = False
@@ -270,7 +270,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             if completed and queue.is_empty():
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
-            # Request the elements that an earlier turn (a millisecond of work) did not request.
+            # Request the elements that an earlier turn (a time slice of 1 ms) did not request.
             # With the executor ``CALLER`` (no executor), do this only if there is demand.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
@@ -295,7 +295,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if late is not None and not self._enough:
             return self._end_late()
         if isinstance(late, BufferOverflowError):
-            self._late_error = None  # do not report an overflow of elements that are not needed
+            self._late_error = None  # the overflow has dropped only elements that nobody needs
         return self._finish_run(run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

@@ -177,7 +177,7 @@ class _RecordQueue:
         # so the error would be lost.
         fail = self._fail
         if not filling.enter():
-            return  # another call of _fill is in the loop below, and repeats the loop
+            return  # another call of _fill runs the loop below, and will repeat it
         while True:
             missed = filling.missed
             try:

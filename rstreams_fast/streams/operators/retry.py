@@ -113,7 +113,7 @@ class _Attempts:
         if self._retries >= options.times or not isinstance(error, Exception):
             return False
         if isinstance(error, WorkDroppedError) and is_exiting():
-            return False  # each attempt would fail, and the interpreter could not exit
+            return False  # the interpreter is exiting: each retry would fail, and delay the exit
         return options.when is None or bool(options.when(error))
 
     def _forget_error(self) -> None:

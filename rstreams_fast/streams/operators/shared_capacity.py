@@ -65,7 +65,7 @@ class SharedCapacity:
     def detect_stuck(self, divider: Divider, /) -> None:
         """If the substreams hold ``prefetch`` elements, start the clock.
 
-        After ``patience`` seconds the clock checks whether the stream is stuck.
+        After ``patience`` seconds the clock checks whether the stream is stuck (see the class).
         """
         if self._full(divider):
             self._stuck_since = self._clock.now(), divider.taken.value
@@ -75,7 +75,10 @@ class SharedCapacity:
         return not divider.latch.won and divider.received - divider.taken.value >= self._prefetch
 
     def _stuck(self, divider: Divider) -> list[Substream]:
-        """If the stream is stuck, return the substreams that hold elements; else an empty list."""
+        """If the stream is stuck, return the substreams that hold elements; else an empty list.
+
+        Stuck: the substreams are full, and no subscriber makes room. The class defines it exactly.
+        """
         if not self._full(divider):
             return []
         substreams = divider.holding

@@ -26,7 +26,7 @@ _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A message to the delivering thread: deliver ``sequence``, and make no request."""
+    """A message to the delivering thread: iterate ``sequence``, and make no request."""
 
     __slots__ = ("sequence",)
 

@@ -51,7 +51,7 @@ class Timed(OverflowBoundary):
 class _Rule(Protocol):
     """Interface: decides when an element is passed on. The methods are called under a lock."""
 
-    #: Every element that arrives before this time is dropped.
+    #: ``quiet_until``: every element that arrives before this time is dropped.
     quiet_until: float
 
     def due_time(self, now: float, holds: bool, /) -> float | None:

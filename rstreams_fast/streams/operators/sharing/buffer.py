@@ -435,6 +435,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > requested:
             self.starving = front >= requested
             self.request_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.request_at:  # another thread has just moved the cursor there
+            if pace.at >= self.request_at:  # another thread has just moved the cursor: compute anew
                 n += self.next_request()
         return n

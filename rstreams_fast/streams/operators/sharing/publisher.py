@@ -547,7 +547,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if moved is None:
             return None, False, None
         if buffer.ended and not subscription.is_cancelled:
-            self._end_undelivered = False  # a subscriber that did not cancel receives the end
+            self._end_undelivered = False  # this subscriber has not cancelled: it gets the end
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
             lost = (

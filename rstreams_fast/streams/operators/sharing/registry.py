@@ -56,10 +56,10 @@ class Registry(Generic[S]):
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
         """Add ``entry``, or return the entries with which the caller must compare ``entry`` first.
 
-        The list has the entries with the same hash, except those whose subscription is in
-        ``compared``. If the list is empty, ``entry`` was added. If the registry already contains
-        the same subscriber, return its entry instead of a list. The caller holds the registry's
-        lock.
+        The list has the entries with the same hash, without those whose subscription is in
+        ``compared``. If no such entry is left, ``entry`` is added, and the list is empty. If the
+        registry already contains the same subscriber, return its entry instead of a list. The
+        caller holds the registry's lock.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
