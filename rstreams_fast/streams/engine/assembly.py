@@ -145,10 +145,10 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # ``scan(fn, seed)`` becomes ``scan(fn)``, and the run sends the seed as its first
-                # element. ``scan(fn)`` passes its first element on unchanged, so the results are
-                # the same. A run sends its seed to its first stage. So ``scan(fn)`` must be the
-                # first stage: begin a new run if the current run has stages.
+                # A run can send a seed to its first stage, before all elements of the source. So
+                # ``scan(fn, seed)`` becomes ``scan(fn)``, which passes its first element on
+                # unchanged, and the run sends the seed. ``scan(fn)`` must be the first stage of
+                # its run: begin a new run if the current run has stages.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
                     builder = _RunBuilder(PublisherSource(upstream, "the run above", trusted=True))

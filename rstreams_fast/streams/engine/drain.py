@@ -87,8 +87,8 @@ class Drain:
         take_over_attributes(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # ``held=True`` lets no thread deliver yet. A request within on_subscribe is served after
-        # on_subscribe has returned (§3.2).
+        # ``held=True``: no thread delivers before on_subscribe has returned. So a request within
+        # on_subscribe is served after that (§3.2).
         self._wip = Wip(held=True)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None

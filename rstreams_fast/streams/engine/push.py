@@ -205,8 +205,8 @@ class PushSubscription(OperatorSubscriber):
         wip = self._wip
         if not wip.enter():
             # The drain loop is already running: on another thread, or in an outer call on this
-            # thread (there a request within on_next has led to this call). The drain loop takes the
-            # element from _backlog.
+            # thread (it has called on_next, and a request within on_next has led to this call). The
+            # drain loop takes the element from _backlog.
             if not self._upstream.attached:
                 self._too_early()
             elif self._most_coming() > len(self._backlog):
@@ -338,7 +338,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count a received element. If a stage dropped it, count the elements that replace it."""
+        """Count a received element. If a stage dropped it, count the new elements needed for it."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:

@@ -108,11 +108,11 @@ class Upstream:
     def request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements in small parts. Stop when one turn is over.
 
-        A turn is a time slice of 1 ms. ``due`` is then the number of elements that were not
-        requested: the next call requests them, too. The reason for small parts: an internal
-        publisher may make its elements within ``request``, which can take long. So the first
-        request is for one element, and later requests grow to the number of elements that the
-        publisher sends in a turn. All other publishers get one request for all elements.
+        A turn is a time slice of 1 ms. If it ends before all elements are requested, ``due`` is the
+        number of the remaining elements, and the next call requests them, too. The reason for small
+        parts: an internal publisher may make its elements within ``request``, which can take long.
+        So the first request is for one element, and later requests grow to the number of elements
+        that the publisher sends in a turn. All other publishers get one request for all elements.
 
         Return whether any elements were requested. The caller must buffer the elements that come
         until this call returns.

@@ -217,7 +217,7 @@ class WeighedQueue:
         The lock must be held when this is called.
         """
         if not self._deciding.enter():
-            return  # another call of _decide runs the loop below, and will repeat it
+            return  # another call of _decide runs the loop below, and repeats it for this call
         while True:
             consumed = self._acknowledged
             if len(self._weights) < self.capacity and self.held_bytes < self._max_bytes:

@@ -122,7 +122,7 @@ class _Outer:
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
         # While the arbiter iterates over a sequence, ``self._demand`` (the arbiter's demand) may
-        # still include elements that are already delivered. ``arbiter.outstanding()`` does not.
+        # still include delivered elements. ``arbiter.outstanding()`` does not include them.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

@@ -177,7 +177,7 @@ class _RecordQueue:
         # so the error would be lost.
         fail = self._fail
         if not filling.enter():
-            return  # another call of _fill runs the loop below, and will repeat it
+            return  # another call of _fill runs the loop below, and repeats it for this call
         while True:
             missed = filling.missed
             try:

@@ -159,7 +159,7 @@ class MulticastSubscription(Drain):
         for element in self.cursor.left:
             on_next(element)
             if buffer.starving:
-                # Upstream may send elements within this call. ``_work`` delivers these elements
+                # Upstream may send elements within ``request_elements``. ``_work`` delivers them
                 # after this loop.
                 publisher.request_elements()
 
