@@ -1,1 +1,1 @@
-"""Calls with lists of keys: one call for many rows."""
+"""Calls with a list of keys: one call serves many rows."""

@@ -1,4 +1,4 @@
-"""``Batching``: how many keys one call gets, and how long a key waits for others."""
+"""``Batching``: how many keys one call gets, and how long a key waits for other keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rstreams_fast.calls.memory.sizes import bytes_of
 __all__ = ["Batching"]
 
 DEFAULT_LINGER: Final = 0.01
-"""Seconds that a key waits for other keys of its call."""
+"""The default of ``Batching(linger)``, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,14 @@ class Batching:
     """One call for many keys: ``batch=rs.Batching(64, bytes=1_000_000, linger=0.05)``.
 
     Args:
-        rows: The most keys of a call.
-        bytes: About how many bytes the keys of a call may take, as Python objects; a larger key
-            has a call of its own. Default: no bound.
-        linger: Seconds that a key waits for other keys while the call has fewer than ``rows``, and
-            while more keys may come. With 0 keys do not wait.
-        weight: The most weight of a call, such as the tokens that a service takes at once; a
-            heavier key has a call of its own. It needs ``weigh``. Default: no bound.
+        rows: The maximum number of keys in a call.
+        bytes: About how many bytes the keys of a call may take, as Python objects. A larger key
+            gets its own call. Default: no bound.
+        linger: Seconds that a key waits for other keys, while the call has fewer than ``rows``
+            keys and more keys may come. With 0 keys do not wait.
+        weight: The maximum sum of the weights of a call's keys, such as the tokens that a service
+            takes in one call. A heavier key gets its own call. Requires ``weigh``. Default: no
+            bound.
         weigh: A function of a key's values that returns its weight, a finite number >= 0.
 
     Raises:
@@ -44,7 +45,7 @@ class Batching:
     bytes: int | None = None
     linger: float = DEFAULT_LINGER
     weight: float | None = None
-    weigh: Callable[..., float] | None = field(default=None, repr=False)  # may hold a secret
+    weigh: Callable[..., float] | None = field(default=None, repr=False)  # repr may show a secret
 
     def __post_init__(self) -> None:
         check_positive_int("Batching(rows)", self.rows, MOST_CALLS)
@@ -61,15 +62,16 @@ class Batching:
 
     @property
     def most(self) -> float:
-        """The largest sum of ``size_of`` over the keys of a call."""
+        """The maximum sum of ``size_of(key)`` over the keys of a call."""
         if self.weight is None:
             return math.inf if self.bytes is None else self.bytes
         return self.weight if self.bytes is None else 1.0
 
     def size_of(self, key: tuple[Any, ...]) -> float:
-        """Return the size of a key: its bytes or its weight.
+        """Return the size of a key: its bytes, or its weight if ``weight`` is given.
 
-        With both bounds, each of the two is divided by its bound; the larger result is the size.
+        If both ``bytes`` and ``weight`` are given, the size is a fraction: the key's bytes divided
+        by ``bytes``, or the key's weight divided by ``weight``. The larger fraction counts.
         """
         if self.weight is None or self.weigh is None:
             return bytes_of(key if len(key) > 1 else key[0])
@@ -79,7 +81,7 @@ class Batching:
         return max(weight / self.weight, bytes_of(key if len(key) > 1 else key[0]) / self.bytes)
 
     def describe(self) -> str:
-        """Return a text for people: the most keys, bytes and weight of a call."""
+        """Return a readable text with the maximum keys, bytes and weight of a call."""
         size = "" if self.bytes is None else f" and {self.bytes} bytes"
         size += "" if self.weight is None else f" and a weight of {self.weight:.12g}"
         return f"of up to {self.rows} keys{size} each"

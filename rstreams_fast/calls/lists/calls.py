@@ -1,4 +1,4 @@
-"""Calls with many keys at once: rows wait to fill a list, and each row gets its own result."""
+"""``BatchedCalls``: gathers the keys of rows in lists, and gives each row its own result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ __all__ = ["BatchedCalls"]
 
 
 class BatchedCalls:
-    """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch`` keys.
+    """Gathers the keys of rows, and calls ``fn`` with lists of at most ``Batching.rows`` keys.
 
     A call starts when its list is full, when the first key has waited ``linger`` seconds, or when
-    no more keys come (``flush``). At most ``concurrency`` calls run; ``on_idle`` is called when no
-    call runs. A row whose result is a ``RetryAfter``, or another exception that the policy retries,
-    waits and joins a later list. Only the loop's thread may use the object.
+    no more keys come (``flush``). At most ``concurrency`` calls run; ``on_idle`` is called when the
+    last running call has ended. If the result of a row is a ``RetryAfter``, or another exception
+    that the policy retries, the row waits and joins a later list. Only the event loop's thread may
+    use the object.
     """
 
     def __init__(
@@ -52,29 +53,29 @@ class BatchedCalls:
         self._limit = settings.policy.limit
         self._cancelled = False
         self._repeated: dict[asyncio.Future[Any], _RepeatedRow] = {}
-        """Rows that need another call, until they have their results."""
+        """The rows that were called again or will be called again, and have no result yet."""
         self._pausing: set[asyncio.Future[Any]] = set()
-        """The rows of ``_repeated`` that pause before they join a list."""
+        """The futures of the rows in ``_repeated`` that pause before another attempt."""
         self._flushed = False
-        """Whether no more rows will come."""
+        """Whether ``flush`` was called, because no new rows will come."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._most_size, self._size_of = settings.batch.most, settings.batch.size_of
         self._sizes: deque[float] | None = None if self._most_size == math.inf else deque()
         """The size of each key of ``_waiting``; ``None`` without a bound on sizes."""
         self._total_size = 0.0
         self._due = 0
-        """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
+        """How many rows of ``_waiting`` must not wait longer, even if their list is not full."""
         self._timer: asyncio.TimerHandle | None = None
         self.calls = 0
-        """How many calls run."""
+        """The number of running calls."""
         self._context: Context | None = None
-        """The context of the first row. Each call runs in a copy: calls do not share variables."""
+        """The context in which the first row was added. Each call runs in a copy of the context, so
+        that calls do not share context variables."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.max_running = 0
-        """The most calls that ran at once."""
 
     def __call__(self, *key: Any) -> asyncio.Future[Any]:
-        """Return a future for the result of one row."""
+        """Add a row with this key to the waiting rows; return a future for the row's result."""
         future = self._loop.create_future()
         if self._context is None:
             self._context = copy_context()
@@ -92,7 +93,7 @@ class BatchedCalls:
             self._start()
 
     def _next_rows(self) -> list[tuple[asyncio.Future[Any], Any]]:
-        """Take the rows of the next list from the waiting rows."""
+        """Remove the rows for the next call from ``_waiting``, and return them."""
         count, left = min(self._most_rows, len(self._waiting)), self._most_size
         if self._sizes is None:
             return [self._waiting.popleft() for _ in range(count)]
@@ -105,10 +106,10 @@ class BatchedCalls:
         return rows
 
     def flush(self) -> None:
-        """Start the calls of the waiting rows now, because no more rows will come.
+        """Start calls for all waiting rows, because no new rows will come.
 
-        While rows pause before another attempt, the other rows wait for them, at most ``linger``
-        seconds. The row that ends the last pause starts the calls.
+        If some rows pause before another attempt, the waiting rows wait for these rows, but at most
+        for ``linger`` seconds. The calls start when the last pause ends.
         """
         self._flushed = True
         self._start_last()
@@ -120,11 +121,11 @@ class BatchedCalls:
 
     @property
     def running(self) -> int:
-        """How many tasks of calls have not ended."""
+        """The number of running tasks. A task makes one call, and then sets the rows' results."""
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """Start no more calls, and cancel the running ones."""
+        """Start no more calls, and cancel the running calls."""
         self._cancelled = True
         self._waiting.clear()
         self._due, self._total_size = 0, 0.0
@@ -146,7 +147,7 @@ class BatchedCalls:
         ):
             rows = self._next_rows()
             self._due -= len(rows)
-            if self._repeated:  # drop rows whose future is done: they have passed their deadline
+            if self._repeated:  # a row whose future is done has exceeded its deadline: drop the row
                 rows = [row for row in rows if not row[0].done()]
                 if not rows:
                     continue
@@ -164,7 +165,7 @@ class BatchedCalls:
     ) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            _fail(rows, failure)  # the task failed before it began to call fn: no row has a result
+            _fail(rows, failure)  # the task failed before it called ``fn``: no row has a result
         if not self._tasks:
             self._on_idle()
 
@@ -175,7 +176,7 @@ class BatchedCalls:
                 called = await self._fn([key for _, key in rows])
             finally:
                 self.calls -= 1
-                self._start()  # start the next calls before setting the results, which takes time
+                self._start()  # start the next calls first: setting the results takes time
             results = _results_of_rows(called, rows, self._limit)
         except asyncio.CancelledError:
             for future, _ in rows:
@@ -206,12 +207,12 @@ class BatchedCalls:
             else:
                 future.set_result(result)
 
-    # -- rows that are called again ----------------------------------------------------------------
+    # -- further attempts of single rows -----------------------------------------------------------
 
     def _schedule_attempt(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: Exception, begun: float
     ) -> bool:
-        """Schedule another call for the row; ``False``: no further attempt follows ``error``."""
+        """Schedule another attempt for a failed row; return whether another attempt is allowed."""
         row = self._repeated.get(future)
         if row is None:
             row = self._repeated[future] = _RepeatedRow(CallAttempts(self._rules, 0), begun)
@@ -242,7 +243,7 @@ class BatchedCalls:
             self._start_last()
 
     def _with_earlier_attempts(self, future: asyncio.Future[Any], result: Any) -> Any:
-        """Return the result of a row; if it is an ``Outcome``, with all attempts of the row."""
+        """Add a row's earlier attempts to its ``Outcome``, or a note about them to its error."""
         row = self._repeated.get(future)
         if row is None:
             return result
@@ -271,7 +272,7 @@ class BatchedCalls:
         row = self._repeated.pop(future, None)
         if row is not None and row.deadline is not None:
             row.deadline.cancel()
-        if future in self._pausing:  # the row has passed its deadline: other rows wait no longer
+        if future in self._pausing:  # the row has exceeded its deadline: do not wait for the row
             self._pausing.discard(future)
             self._start_last()
 
@@ -285,12 +286,11 @@ class _RepeatedRow:
         self.attempts = attempts
         self.begun = begun
         self.earlier_attempts = 0
-        """The attempts before the latest call."""
+        """The number of attempts before the latest call."""
         self.earlier_usage: dict[str, float] = {}
         """The units that the attempts before the latest call spent."""
         self.deadline: asyncio.TimerHandle | None = None
         self.error: Exception | None = None
-        """The error of the latest call."""
 
 
 def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> None:
@@ -302,7 +302,7 @@ def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> 
 def _results_of_rows(
     results: Any, rows: list[tuple[asyncio.Future[Any], Any]], limit: Limit | None
 ) -> list[Any]:
-    """Return the result of each row of a call."""
+    """Check ``results``, the return value of a call; return a list with the result of each row."""
     count = len(rows)
     outcome = results if isinstance(results, Outcome) else None
     shares: list[Any] = [None] * count
@@ -312,7 +312,7 @@ def _results_of_rows(
         if outcome.error is not None:
             return [outcome._replace(usage=share) for share in shares]
         results = outcome.value
-    # Refuse a set, which has no order, and a data frame, which iterates over column names.
+    # Refuse a set, which has no order, and a data frame, which iterates over its column names.
     unfit = isinstance(results, str | bytes | Mapping | set | frozenset) or hasattr(
         results, "columns"
     )
@@ -341,7 +341,7 @@ def _results_of_rows(
 def _shares(
     usage: dict[str, float], keys: list[Any], limit: Limit | None
 ) -> list[dict[str, float]]:
-    """Divide ``usage`` among the keys: by their weights, or equally if they have no weights."""
+    """Divide ``usage`` among the keys in proportion to their weights; equally without weights."""
     shares: list[dict[str, float]] = [{} for _ in keys]
     weights = [{} if limit is None else weights_of_key(limit, key) for key in keys]
     for unit, amount in usage.items():
