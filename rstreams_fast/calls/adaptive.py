@@ -1,4 +1,4 @@
-"""``concurrency="auto"``: as many calls at once as the service answers without queueing them."""
+"""``concurrency="auto"``: finds how many concurrent calls a service processes without a queue."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ __all__ = ["AdaptiveGate", "Gradient"]
 
 INITIAL: Final = 20.0
 TOLERANCE: Final = 1.5
-"""A latency of more than ``TOLERANCE`` times the best one cuts the limit."""
+"""A mean latency above ``TOLERANCE`` times the best latency reduces the limit."""
 
 LEAST_SAMPLES: Final = 5
 LEAST_STEP: Final = 4.0
 FAST_GROWTH: Final = 1.1
-"""A latency of less than ``FAST_GROWTH`` times the best one lets the limit grow by a quarter."""
+"""A mean latency below ``FAST_GROWTH`` times the best latency lets the limit grow by a quarter."""
 
 UNDERSHOOT: Final = 0.95
-"""A cut sets the limit a little too low. So the queue of the service empties, and calls have the
-best latency again."""
+"""A reduced limit is also multiplied by this factor. With slightly fewer calls the service empties
+its queue, and calls have the best latency again."""
 
 DRIFT: Final = 1.005
-"""The best latency is multiplied by this factor each round, so that an old value is forgotten."""
+"""Each round multiplies the stored best latency by this factor, so that an old minimum expires."""
 
 FUTILE_CUTS: Final = 3
-"""After this number of cuts in a row the service must be slower: the best latency is reset."""
+"""If this number of reductions in a row does not help, the service itself has become slower. Then
+the present latency becomes the new best latency."""
 
 REFUSAL_FACTOR: Final = 0.9
 ROUNDS_WITHOUT_GROWTH: Final = 10
-"""After the service refused a call, the limit does not grow for this number of rounds."""
+"""After the service has refused a call, the limit does not grow for this number of rounds."""
 
 
 class Gradient:
-    """A limit of calls at once, which the ratio of best to present latency adapts each round.
+    """A limit of concurrent calls, adapted to the ratio of the best to the present latency.
 
-    A round ends when half as many calls as the limit, at least five, have ended. The class
-    resembles ``Gradient2Limit`` of Netflix' ``concurrency-limits``, with the same tolerance and
-    step. There are two differences. This class compares the latency with the best latency, since a
-    long mean would rise with a lasting queue. A cut sets the limit at once to limit * best /
-    present latency: by Little's law the number of calls that the service works on.
+    The limit changes at the end of each round. A round ends when half as many calls as the limit,
+    at least five, have ended. The algorithm is that of ``Gradient2Limit`` in Netflix'
+    ``concurrency-limits``, with the same tolerance and step, but with two differences. This class
+    compares the present latency with the best latency, not with a long mean, because a long mean
+    rises while a queue lasts. A reduction sets the limit in one step to limit * best latency /
+    present latency. By Little's law this is the number of calls that the service processes without
+    queueing them.
     """
 
     def __init__(self, most: int) -> None:
@@ -55,7 +58,7 @@ class Gradient:
         self.limit = min(INITIAL, float(most))
         self.round = 0
         self.busy = False
-        """Whether a call had to wait in this round. Only then may the limit grow."""
+        """Whether a call had to wait for the limit in this round. Only then may the limit grow."""
         self._best = 0.0
         self._sum = 0.0
         self._samples = 0
@@ -63,12 +66,9 @@ class Gradient:
         self._rounds_without_growth = 0
 
     def answered(self, begun_in: int, seconds: float) -> None:
-        """Adapt the limit to a call that took ``seconds``. ``begun_in`` is the number of the round
-        (the period with one limit) in which the call began.
-        """
+        """Adapt the limit to a call that began in round ``begun_in`` and took ``seconds``."""
         if begun_in != self.round:
-            # The call began under an older limit: its latency does not show the effect of the
-            # present one.
+            # The call began under an earlier limit: its latency says nothing about this limit.
             return
         self._sum += seconds
         self._samples += 1
@@ -77,7 +77,7 @@ class Gradient:
             self._next_round()
 
     def refused(self, begun_in: int, running: int) -> None:
-        """Cut the limit: the service refused a call while ``running`` calls were running."""
+        """Reduce the limit, because the service refused a call that began in round ``begun_in``."""
         if begun_in == self.round:
             self.limit = max(1.0, min(self.limit, running) * REFUSAL_FACTOR)
             self._rounds_without_growth = ROUNDS_WITHOUT_GROWTH
@@ -108,13 +108,16 @@ class Gradient:
 
 
 class AdaptiveGate:
-    """Admits as many calls at once as a ``Gradient`` allows. Only the loop's thread may use it."""
+    """Admits as many concurrent calls as a ``Gradient`` allows.
+
+    Only the event loop's thread may use the gate.
+    """
 
     def __init__(
         self, settings: CallSettings, loop: asyncio.AbstractEventLoop, counts: CallCounts
     ) -> None:
         self._loop = loop
-        # A call with a list of keys returns a RetryAfter for each key that the service refused.
+        # With ``batch`` the results of a call may include a RetryAfter for each refused key.
         self._lists = settings.batch is not None
         self._most_held = settings.policy.most_held
         self._counts = counts
@@ -124,7 +127,7 @@ class AdaptiveGate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait until a call may start. The caller calls ``leave`` when the call has ended."""
+        """Wait until a call may start. When the call has ended, the caller must call ``leave``."""
         if self._running < int(self._gradient.limit) and not self._hold_timer:
             self._running += 1
             return
@@ -139,7 +142,10 @@ class AdaptiveGate:
             raise
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn``. Its calls that return or time out adapt the limit."""
+        """Return a wrapper of ``fn`` that adapts the limit to the latencies and refusals of calls.
+
+        A call that raises or returns ``RetryAfter`` was refused by the service.
+        """
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:
@@ -165,7 +171,7 @@ class AdaptiveGate:
         return call
 
     def leave(self) -> None:
-        """Note that a call has ended, and admit the next call."""
+        """Record that a call has ended, and admit the next waiting call."""
         self._running -= 1
         self._admit()
 
@@ -182,7 +188,7 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._running < int(self._gradient.limit) and not self._hold_timer:
-            # A call whose future is done was cancelled while it waited: skip it.
+            # If the future is done, its call was cancelled while it waited: skip the future.
             if not (future := self._waiting.popleft()).done():
                 self._running += 1
                 future.set_result(None)

@@ -1,4 +1,4 @@
-"""Decides which failed calls are made again, and after how many seconds."""
+"""Decides whether a failed call is repeated, and after how many seconds."""
 
 from __future__ import annotations
 
@@ -24,37 +24,39 @@ from rstreams_fast.calls.traces import current
 __all__ = ["CallAttempts", "RetryRules", "longest_retry_after"]
 
 INITIAL_TOKENS: Final = 10.0
-"""Retries that a new budget allows, so that the very first failures can be retried."""
+"""A new retry budget has this number of tokens, so that even the first calls can be retried."""
 
 MOST_TOKENS: Final = 100.0
-"""The most tokens of a budget: many successful calls must not allow a storm of retries later."""
+"""The maximum number of tokens in a retry budget. Without a maximum, a long time of successful
+calls would later allow a storm of retries."""
 
 LEAST_WAIT: Final = 0.01
-"""Seconds that a call waits at least after its first ``RetryAfter``; doubled each time."""
+"""The minimum wait of a call after its first ``RetryAfter``, in seconds. Each further
+``RetryAfter`` of the call doubles the minimum."""
 
 MOST_LEAST_WAIT: Final = 1.0
-"""The most seconds that the doubled wait reaches."""
+"""The doubled minimum wait does not exceed this number of seconds."""
 
 
 def longest_retry_after(results: Any) -> RetryAfter | None:
-    """Return the longest ``RetryAfter`` among the results of a list of keys, or ``None``."""
+    """Return the longest ``RetryAfter`` in the ``results`` for a list of keys, or ``None``."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # the results are no list: the caller raises an error for them
+        return None  # not a list: ``BatchedCalls`` raises a TypeError
     throttled = [result for result in results if isinstance(result, RetryAfter)]
     return max(throttled, key=lambda error: error.seconds, default=None)
 
 
 class _Budget:
-    """A token bucket, like Finagle's ``RetryBudget``. A call adds a ``share`` of a token; a retry
-    takes one token.
+    """The retry budget of a ``Retry``: a token bucket, like Finagle's ``RetryBudget``.
 
-    Thread-safe: all stages of the process with the same ``Retry`` share it.
+    Each call adds a fraction of a token (``share``), and each retry takes one token. All stages of
+    the process with the same ``Retry`` share the budget. Thread-safe.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._tokens = INITIAL_TOKENS
-        # Reentrant: a finalizer may make a call on the thread that holds the lock.
+        # Reentrant: a finalizer may interrupt the thread that holds the lock, and take it again.
         self._lock = threading.RLock()
 
     def earn(self, calls: int) -> None:
@@ -73,59 +75,56 @@ _budgets: Final[LatestUsed[_Budget]] = LatestUsed()
 
 
 class RetryRules:
-    """The retry rules and the retry budget for the calls of a stage. Thread-safe."""
+    """The rules of a policy for further attempts, and the retry budget. Thread-safe."""
 
     def __init__(self, policy: PolicySettings, label: str, counts: CallCounts) -> None:
-        """``label`` names the function in warnings. ``counts`` counts the further attempts."""
+        """``label`` is the function's name in warnings. ``counts`` counts the further attempts."""
         self.retry = retry = policy.retry
         self.label = label
         self.counts = counts
         self.patience = policy.patience
         self.most_held = policy.most_held
         self.budget: _Budget | None = None
-        """The budget of retries; ``None``: there is no bound on retries."""
+        """The retry budget; ``None``: only ``Retry(times)`` bounds the retries."""
         if retry is not None and retry.budget is not None:
             self.budget = _budgets.get(retry.id, partial(_Budget, retry.budget))
 
     def earn(self, calls: int = 1) -> None:
-        """Add the share of ``calls`` new calls to the budget. Further attempts add nothing.
+        """Add the tokens for ``calls`` new calls to the retry budget.
 
-        With lists of keys each key counts as a call.
+        Further attempts add no tokens. If a call has a list of keys, each key counts as a call.
         """
         if self.budget is not None:
             self.budget.earn(calls)
 
 
 class CallAttempts:
-    """Counts the attempts of one call. The object is made when the first attempt fails."""
+    """Counts the attempts of one failed call, and decides whether another attempt follows."""
 
     __slots__ = ("_attempt", "_cancelled", "_least_wait", "_patience", "_reason", "count", "rules")
 
     def __init__(self, rules: RetryRules, cancelled: int | None) -> None:
-        """``cancelled`` is the number of ``cancellations`` of the task before the call.
-
-        ``None``: the call blocks a thread, and no task can be cancelled meanwhile.
-        """
+        """``cancelled``: ``cancellations()`` before the call; ``None`` without an event loop."""
         self.rules = rules
         self._cancelled = cancelled
-        self._attempt = 1  # the attempts so far, without those that raised RetryAfter
+        self._attempt = 1  # the number of attempts so far, except attempts that raised RetryAfter
         self._patience = rules.patience
         self._least_wait = LEAST_WAIT
         self._reason = ""
         self.count = 1
-        """The number of all attempts."""
+        """The number of attempts so far, including attempts that raised ``RetryAfter``."""
 
     def pause_after(self, error: Exception) -> float | None:
-        """Return the seconds until the next attempt; ``None`` if no attempt follows.
+        """Return the seconds to wait before the next attempt; ``None`` if no attempt follows.
 
-        No attempt follows if the task was cancelled during the call, even if the call then raised
-        another error than ``CancelledError``.
+        If the task was cancelled during the call, no attempt follows, even if the call raised
+        another ``error`` instead of ``CancelledError``.
         """
         counts, trace = self.rules.counts, current.get()
         if trace is not None and trace.counts is counts:
             trace.note_failed_attempt(error)
         else:
-            trace = None  # an outer call is traced, not this one
+            trace = None  # the trace belongs to an outer call, whose function made this call
         if self._cancelled is not None:
             undo_group_cancellations(error, self._cancelled)
             if cancellations() > self._cancelled:
@@ -144,7 +143,7 @@ class CallAttempts:
         return pause
 
     def explain(self, error: BaseException) -> None:
-        """Add a note to ``error``, which the last attempt raised: why no attempt follows."""
+        """Add a note to ``error``, the error of the last attempt: why no other attempt follows."""
         if self._reason:
             with_note(error, self._reason)
 

@@ -1,4 +1,4 @@
-"""``Budget``: a bound on what all calls together spend, in one process or in a whole job."""
+"""``Budget``: bounds the total that calls spend, in one process or in a whole Spark job."""
 
 from __future__ import annotations
 
@@ -26,37 +26,42 @@ __all__ = ["CALLS", "Account", "Budget", "account_of"]
 CALLS: Final = "calls"
 
 FIRST_CALLS: Final = 16
-"""How many calls a worker leases at first, when its pace is not known yet."""
+"""The number of calls in a worker's first lease, when the worker's rate of calls is not known yet.
+A lease is the part of a budget that the worker may spend without asking the driver again."""
 
 LEASE_SECONDS: Final = 0.5
-"""How long a lease should last. The lease of a killed worker counts as spent."""
+"""A worker leases about as much as it spends in this number of seconds. Leases are small, because
+the whole lease of a killed worker counts as spent."""
 
 LEASE_DIVISOR: Final = 16
 """A lease is at most the rest of the budget / (``LEASE_DIVISOR`` * the number of workers)."""
 
 LEAST_LEASE: Final = 1 / 4096
-"""The smallest lease, as a share of the unit's amount. The smallest lease of calls is one call."""
+"""The smallest lease of a unit, as a fraction of the budget's amount of this unit. For the unit
+``calls`` the smallest lease is one call."""
 
 ASK_AGAIN_SECONDS: Final = 1.0
-"""How long a worker regards the budget as spent. Then it asks again: others may return leases."""
+"""After the driver has reported that the budget is spent, a worker asks again only after this
+number of seconds. Meanwhile other workers may have returned their leases."""
 
 PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
+"""How long a worker tries to reach the driver, which a garbage collection may pause for minutes."""
 
 ANSWER_SECONDS: Final = 10.0
-"""How long one attempt to reach the driver may take."""
+"""The time-out for a connection to the driver, and for each answer of the driver, in seconds."""
 
 
 class Budget:
-    """Bounds what all calls together may spend; then calls fail at once with ``BudgetSpentError``.
+    """Bounds what all calls together may spend, such as tokens, money, or the calls themselves.
 
-    ``calls`` counts the attempts that reach the service, also those that raise ``RetryAfter``. An
-    answer of a cache or a journal does not count. For other units, such as tokens or money, the
-    function reports its use by ``spent``. Until then the estimate of the ``Limit`` counts, if the
-    limit has a unit of this name. A call starts only if some amount of each unit is left. There are
-    never more ``calls`` than the amount; of other units the calls in flight may spend more than the
-    amount. An attempt that a spent budget refuses is not repeated, and a ``Circuit`` does not count
-    it as a failure. Immutable; thread-safe.
+    When the budget is spent, calls fail immediately with ``BudgetSpentError``. The unit ``calls``
+    counts the attempts that reach the service, including attempts that raise ``RetryAfter``. An
+    answer from a cache or a journal does not count. For any other unit, such as tokens or money,
+    the function reports the spent amount by calling ``spent``. Until the report the estimate of the
+    ``Limit`` counts, if the limit has a unit of this name. A call starts only if some amount of
+    each unit is left. The number of ``calls`` never exceeds its amount. The calls in flight may
+    exceed the amount of another unit. An attempt that a spent budget refuses is not repeated, and a
+    ``Circuit`` does not count it as a failure. Immutable; thread-safe.
 
     ```python
     import rstreams_fast as rsf
@@ -71,12 +76,12 @@ class Budget:
     ```
 
     Args:
-        name: Budgets with the same name share the amounts spent. The newest budget of this name
-            sets the amounts: so a notebook can raise them.
-        scope: ``"job"``: the process that made the budget and all workers that get it share one
-            budget. The workers lease parts of the budget over the network, so they must reach that
-            process. The lease of a killed worker counts as spent. ``"process"``: each process has
-            a budget of its own.
+        name: Budgets with the same name share what was spent. The newest budget with this name
+            sets the amounts, so that a notebook can raise the amounts.
+        scope: ``"job"``: all workers that get the budget share it with the process that made it.
+            The workers lease parts of the budget over the network, so they must be able to reach
+            that process. The lease of a killed worker counts as spent. ``"process"``: each process
+            has its own budget.
         **units: The amount of each unit, a finite number >= 0; at least one. ``calls`` is a whole
             number.
 
@@ -105,19 +110,21 @@ class Budget:
 
     @property
     def spent(self) -> dict[str, float]:
-        """The amount spent of each unit. The process that made the budget counts the whole job.
+        """The spent amount of each unit.
 
-        The amounts of another process are added with its next lease, and at its end.
+        In the process that made the budget these are the amounts of the whole job. What a worker
+        spends is added when the worker requests its next lease, and when it ends. In a worker these
+        are the amounts since the worker's latest request.
         """
         return account_of(self).amounts()[0]
 
     @property
     def left(self) -> dict[str, float]:
-        """The amount of each unit that is neither spent nor leased to workers."""
+        """The unspent and unleased amount of each unit. In a worker: the rest of its lease."""
         return account_of(self).amounts()[1]
 
     def describe(self) -> str:
-        """Return a text for people: the amount of each unit."""
+        """Return a readable text with the amount of each unit."""
         units = ", ".join(f"{amount:.12g} {unit}" for unit, amount in self.units.items())
         where = "the whole job" if self.scope == "job" else "each process"
         return f"budget {self.name!r}: {units}, by {where}"
@@ -127,7 +134,7 @@ class Budget:
         return f"Budget({self.name!r}, {units})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Add the address of the process that keeps the budget, so that workers find it."""
+        """Return the state, with the address of the process that made the budget, for workers."""
         state = dict(self.__dict__)
         if self.scope == "job" and self._address is None:
             account = cast(_LocalAccount, account_of(self))
@@ -139,33 +146,33 @@ class Budget:
 
 
 class Account(Protocol):
-    """Counts what the calls of one process spend of a budget. Thread-safe."""
+    """Counts how much of a budget the calls of one process spend. Thread-safe."""
 
     def take(self, wanted: Mapping[str, float]) -> bool:
-        """Take the ``wanted`` amounts for a call.
+        """Take the ``wanted`` amounts for one call; return whether that was possible.
 
-        ``False``: the caller must call ``refill`` first. ``BudgetSpentError``: nothing is left of a
-        unit.
+        After ``False`` the caller must call ``refill``, and then try again. Raises
+        ``BudgetSpentError`` if nothing is left of a unit.
         """
 
     def refill(self) -> None:
-        """Lease another part of the budget. This call may block."""
+        """Lease another part of the budget. This method may block."""
 
     def add(self, change: Mapping[str, float]) -> None:
-        """Add ``change`` to the amounts spent; a negative amount is given back."""
+        """Add ``change`` to the spent amounts. Negative numbers return amounts to the budget."""
 
     def amounts(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the amounts spent, and the amounts left."""
+        """Return two dicts by unit: the spent amounts, and the amounts that are left."""
 
     def join(self, user: object) -> None:
-        """Count ``user`` as a user of the account until ``user`` is garbage.
+        """Register ``user`` as a user of the account, until ``user`` is garbage-collected.
 
-        When no user is left, the account gives back its lease (a part of the budget).
+        When no user is left, the account of a worker returns its lease (its part of the budget).
         """
 
 
 class _LocalAccount:
-    """The account of a budget in the process that made it."""
+    """The account of a budget in the process that made the budget."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -174,11 +181,11 @@ class _LocalAccount:
         self._spent: dict[str, float] = {}
         self._leased: dict[str, float] = {}
         self._leases = 0
-        # Reentrant: a finalizer may run on a thread that holds the lock.
+        # Reentrant: a finalizer may interrupt the thread that holds the lock, and take it again.
         self._lock = threading.RLock()
 
     def set_amounts(self, budget: Budget) -> None:
-        """Use the amounts of ``budget`` from now on, unless a newer budget set them."""
+        """Adopt the amounts of ``budget``, unless a newer budget has already set the amounts."""
         with self._lock:
             if budget.made >= self._made:
                 self._made, self._units = budget.made, budget.units
@@ -192,7 +199,7 @@ class _LocalAccount:
         return True
 
     def refill(self) -> None:
-        """Do nothing: ``take`` never returns ``False``."""
+        """Do nothing: ``take`` of this class never returns ``False``, so no refill is needed."""
 
     def add(self, change: Mapping[str, float]) -> None:
         with self._lock:
@@ -205,27 +212,27 @@ class _LocalAccount:
             return spent, {unit: max(0.0, self._left(unit)) for unit in self._units}
 
     def join(self, user: object) -> None:
-        """Do nothing: only a worker's account has a lease to give back."""
+        """Do nothing: only the account of a worker has a lease to return."""
 
     def _left(self, unit: str) -> float:
         spent = self._spent.get(unit, 0.0) + self._leased.get(unit, 0.0)
         return self._units[unit] - spent
 
-    # -- methods that serve the workers ------------------------------------------------------------
+    # -- leases of the workers ---------------------------------------------------------------------
 
     def serve(self, transport: asyncio.Transport) -> asyncio.Protocol:
-        """Return the protocol that serves the worker at the other end of ``transport``."""
+        """Return a new asyncio protocol for the worker at the other end of ``transport``."""
         self._leases += 1
         return _Lease(self, transport)
 
     def lease(
         self, lease: Mapping[str, float], used: Mapping[str, float], wanted: Mapping[str, float]
     ) -> tuple[dict[str, float], str]:
-        """Take back a ``lease`` (a part of the budget); return a new lease of about ``wanted``.
+        """Replace a worker's ``lease`` (its part of the budget) by a new lease of about ``wanted``.
 
-        The worker has spent ``used`` of the old lease. The second result names a unit of which
-        nothing is left, or is empty. The new lease is empty if a unit is named, or if nothing is
-        ``wanted``.
+        ``used`` is what the worker has spent of the old lease. Returns the new lease, and the name
+        of a unit of which nothing is left (otherwise an empty text). The new lease is empty if
+        nothing is left of a unit, or if ``wanted`` is empty.
         """
         with self._lock:
             for unit, amount in lease.items():
@@ -246,16 +253,16 @@ class _LocalAccount:
         return found, ""
 
     def end(self, lease: Mapping[str, float]) -> None:
-        """Count a ``lease`` (a part of the budget) as spent: the worker's connection has ended."""
+        """Count a worker's whole ``lease`` as spent, because the worker's connection has ended."""
         with self._lock:
             self._leases -= 1
         self.lease(lease, lease, {})
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker, which has a lease: a part of the budget.
+    """The connection of one worker, and the worker's lease: its part of the budget.
 
-    Each line that the worker sends returns the lease, and asks for the next one.
+    Each line of JSON from the worker returns the old lease, and requests a new lease.
     """
 
     def __init__(self, account: _LocalAccount, transport: asyncio.Transport) -> None:
@@ -278,22 +285,22 @@ class _Lease(asyncio.Protocol):
 
 
 class _LeasedAccount:
-    """The account of a budget in a worker, which leases parts of the budget from the driver."""
+    """The account of a budget in a worker, with leases (parts of the budget) from the driver."""
 
     def __init__(self, name: str, address: Address) -> None:
         self._name = name
         self._address = address
-        # Reentrant: a finalizer may run on a thread that holds the lock.
+        # Reentrant: a finalizer may interrupt the thread that holds the lock, and take it again.
         self._lock = threading.RLock()
         self._refill_lock = threading.Lock()
         self._connection: socket.socket | None = None
         self._lease_rest: dict[str, float] = {}
-        self._used: dict[str, float] = {}  # since the last request
+        self._used: dict[str, float] = {}  # the spent amounts since the last request to the driver
         self._leased_at = 0.0
         self._spent_unit = ""
         self._spent_until = 0.0
         self._users = 0
-        # A child process of multiprocessing does not call the functions of atexit.
+        # Do not use atexit: a child process of multiprocessing does not call atexit's functions.
         from multiprocessing.util import Finalize
 
         Finalize(None, self._give_back, exitpriority=0)
@@ -311,7 +318,7 @@ class _LeasedAccount:
         with self._refill_lock:
             with self._lock:
                 if self._lease_rest and all(amount > 0 for amount in self._lease_rest.values()):
-                    return  # another thread has refilled it meanwhile
+                    return  # another thread has renewed the lease meanwhile
                 if self._spent_unit and time.monotonic() < self._spent_until:
                     return
             self._renew_lease(self._wanted_amounts())
@@ -340,7 +347,7 @@ class _LeasedAccount:
             self._give_back()
 
     def _give_back(self) -> None:
-        """Report what the calls have spent, and give back the rest of the lease."""
+        """Report to the driver what the calls have spent, and return the rest of the lease."""
         if not self._refill_lock.acquire(blocking=False):
             return
         try:
@@ -353,7 +360,7 @@ class _LeasedAccount:
             self._refill_lock.release()
 
     def _wanted_amounts(self) -> dict[str, float]:
-        """Return the amounts that the worker spends in ``LEASE_SECONDS`` at the present pace."""
+        """Return the amounts that the worker spends in ``LEASE_SECONDS`` at its present rate."""
         if not self._leased_at:
             return {CALLS: FIRST_CALLS}
         seconds = max(time.monotonic() - self._leased_at, 0.01)
@@ -371,7 +378,7 @@ class _LeasedAccount:
                 found, spent_unit = self._exchange({"used": used, "wanted": wanted})
             except OSError as failed:
                 self._connection = None
-                # The driver counts the lost lease as spent: report only what exceeds the lease.
+                # The driver counts the lost lease as spent: report only what exceeds this lease.
                 used = {unit: max(0.0, -rest.get(unit, 0.0)) for unit in used}
                 hopeless = isinstance(failed, ConnectionRefusedError) and not self._leased_at
                 if hopeless or time.monotonic() >= until:
@@ -384,7 +391,7 @@ class _LeasedAccount:
         with self._lock:
             self._leased_at = time.monotonic()
             self._spent_unit, self._spent_until = spent_unit, self._leased_at + ASK_AGAIN_SECONDS
-            # Subtract what calls in flight have spent since the request.
+            # Subtract from the new lease what calls have spent since the request was sent.
             self._lease_rest = {unit: of - self._used.get(unit, 0.0) for unit, of in found.items()}
 
     def _exchange(self, request: dict[str, Any]) -> tuple[dict[str, float], str]:

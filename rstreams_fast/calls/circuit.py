@@ -1,4 +1,4 @@
-"""``Circuit``, which stops calls for a while after too many failures, and its state."""
+"""``Circuit``: a circuit breaker, which makes no calls for a while after too many failures."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from rstreams_fast.calls.retry import RetryAfter
 __all__ = ["Circuit", "CircuitState", "circuit_of"]
 
 SHARE_OF: Final = 100
-"""If ``failures`` is a share, it is a share of the last 100 calls."""
+"""If ``Circuit(failures)`` is a fraction, it is a fraction of this number of latest attempts."""
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """Stops calls for a while after too many failures; then one call tests the service.
+    """A circuit breaker: stops calls for a while after too many failures.
 
-    Each worker process has a state of its own. All stages with the same object share this state,
-    also those of later tasks. Neither a ``RetryAfter`` nor a ``BudgetSpentError`` counts as a
+    Then one call tests whether the service works again. Each worker process has its own state of
+    the circuit. All stages of the process with the same ``Circuit`` object share the state,
+    including stages of later tasks. Neither a ``RetryAfter`` nor a ``BudgetSpentError`` counts as a
     failure.
 
     Args:
-        failures: How many attempts in a row may fail (an ``int``), or which share of the last 100
-            (a ``float``), before the circuit opens. While the circuit is open, calls fail at once
-            with ``CircuitOpenError``, and are not tried again.
-        reset: Seconds until one call is let through. If that call succeeds, the circuit closes. If
-            the call fails, or does not return within ``reset`` seconds, the circuit stays open for
-            ``reset`` more seconds.
-        on: The exception types that count as failures of the service; any other exception shows
+        failures: The circuit opens after this number of failed attempts in a row (an ``int``), or
+            when this fraction of the last 100 attempts has failed (a ``float``). While the circuit
+            is open, calls fail immediately with ``CircuitOpenError``, and are not retried.
+        reset: Seconds until an open circuit lets one test call through. If the test call succeeds,
+            the circuit closes. If the test call fails, or does not return within ``reset`` seconds,
+            the circuit stays open for ``reset`` more seconds.
+        on: The exception types that count as failures of the service. Any other exception shows
             that the service answers.
 
     Raises:
@@ -63,7 +64,7 @@ class Circuit:
         object.__setattr__(self, "on", check_exceptions("Circuit(on)", self.on))
 
     def describe(self) -> str:
-        """Return a text for people: when the circuit opens."""
+        """Return a readable text: after how many failures the circuit opens, and for how long."""
         share = isinstance(self.failures, float)
         what = f"{self.failures:.0%} of 100 attempts" if share else f"{self.failures} in a row"
         return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
@@ -73,31 +74,31 @@ _states: Final[LatestUsed[CircuitState]] = LatestUsed()
 
 
 def circuit_of(circuit: Circuit) -> CircuitState:
-    """Return the state of ``circuit``, which all stages of the process share."""
+    """Return the state that all users of ``circuit`` in this process share."""
     return _states.get(circuit.id, lambda: CircuitState(circuit))
 
 
 class CircuitState:
-    """The state of a circuit: closed, open, or half open, while one call tests the service.
+    """The state of a circuit breaker: closed, open or half-open. Thread-safe.
 
-    Thread-safe.
+    In the half-open state one call tests the service, and no other call is made.
     """
 
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
         self._clock = clock
-        # Reentrant: a finalizer may end a call on the thread that holds the lock.
+        # Reentrant: a finalizer may interrupt the thread that holds the lock, and take it again.
         self._lock = threading.RLock()
         share = isinstance(circuit.failures, float)
         self._failed: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
         self._most_failures = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
         self._probes_until: float | None = None
-        """While a call tests the service: the time from which another call may test it."""
+        """While a test call is running: the time at which another test call may start."""
         self._opened_at: float | None = None
         self._open_seconds = 0.0
         self._era = 0
-        """How often the state has changed. Results of calls from before a change are ignored."""
+        """The number of state changes so far. ``leave`` ignores calls that began in another era."""
 
     def check(self) -> None:
         """Raise ``CircuitOpenError`` if no call may be made now."""
@@ -111,24 +112,27 @@ class CircuitState:
             )
 
     def enter(self) -> int:
-        """Begin a call; return a number for ``leave``. ``CircuitOpenError``: make no call now."""
+        """Begin a call; return the present era, which the caller passes to ``leave``.
+
+        Raises ``CircuitOpenError`` if no call may be made now.
+        """
         with self._lock:
             self.check()
-            if self._open_until is not None:  # this call tests whether the service works again
+            if self._open_until is not None:  # the circuit is open: this call is its test call
                 if self._probes_until is not None:
-                    # The previous test call did not end in time. The new number makes ``leave``
-                    # ignore its result.
+                    # The previous test call has not ended in time. Begin a new era, so that
+                    # ``leave`` ignores the result of the previous test call.
                     self._era += 1
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
-        """Record how a call ended.
+        """Record how a call ended. ``era`` is the return value of ``enter``.
 
-        A cancelled call says nothing about the service, nor does a call in which another function
-        found its budget spent. ``RetryAfter`` means that the service is up, but busy. A test call
-        that raises ``RetryAfter`` succeeds; in other calls ``RetryAfter`` is neither a success nor
-        a failure.
+        A cancelled call is ignored, because it says nothing about the service. A
+        ``BudgetSpentError`` is ignored, too: it comes from another function called in this call.
+        ``RetryAfter`` means that the service works, but is busy. So a test call that raises
+        ``RetryAfter`` closes the circuit. In other calls ``RetryAfter`` is ignored.
         """
         throttled = isinstance(error, RetryAfter)
         is_silent = error is not None and (
@@ -138,7 +142,7 @@ class CircuitState:
         with self._lock:
             if era != self._era:
                 return
-            if self._open_until is not None:  # the call was a test call
+            if self._open_until is not None:  # the ended call is the test call
                 self._probes_until = None
                 if failed:
                     self._open()
@@ -155,7 +159,7 @@ class CircuitState:
                 self._open()
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn``: the circuit checks each call, and records how it ends."""
+        """Return a wrapper of ``fn`` that calls ``enter`` before, and ``leave`` after each call."""
 
         async def call(*args: Any) -> Any:
             era = self.enter()
@@ -170,7 +174,7 @@ class CircuitState:
         return call
 
     def open_seconds(self) -> float:
-        """Return for how many seconds in all the circuit has been open or half open."""
+        """Return the total seconds for which the circuit has been open or half-open."""
         opened_at = self._opened_at
         return self._open_seconds + (0.0 if opened_at is None else self._clock() - opened_at)
 

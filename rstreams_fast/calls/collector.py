@@ -1,4 +1,4 @@
-"""Makes the garbage collector visit the objects of calls in flight less often."""
+"""Makes Python's garbage collector run less often while many calls are in flight."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Final
 __all__ = ["FewerCollections"]
 
 OBJECTS_PER_CALL: Final = 20
-"""About how many objects of one call in flight the collector visits."""
+"""About how many objects of one running call the garbage collector visits."""
 
 MOST_OBJECTS: Final = 100_000
-"""The largest threshold: the number of new objects after which the collector looks for garbage."""
+"""The maximum of the first threshold (see ``gc.set_threshold``) that this module sets."""
 
 _lock: Final = threading.Lock()
 _thresholds: Final[list[int]] = []
-"""The thresholds that the active ``FewerCollections`` want; the highest threshold is set."""
+"""The threshold of each active ``FewerCollections``. The highest of these thresholds is set."""
 _before: tuple[int, int, int] = (0, 0, 0)
-"""The thresholds of the process before the first ``FewerCollections`` was entered."""
+"""The result of ``gc.get_threshold`` before the first ``FewerCollections`` was entered."""
 _set_here: tuple[int, int, int] = (0, 0, 0)
-"""The thresholds that this module has set."""
+"""The arguments of this module's latest ``gc.set_threshold``."""
 
 
 class FewerCollections:
-    """A context manager that makes the garbage collector visit young objects less often.
+    """A context manager that makes the garbage collector run less often.
 
-    By default the collector visits all young objects after 700 new ones. With a thousand calls in
-    flight none of these objects is garbage. The collector visits each of them until the object is
-    old, which takes a third of the processor's time. So the threshold is raised in proportion to
-    the calls in flight. The whole process has one set of thresholds. The last exit restores the
-    previous thresholds, unless other code has changed them. Thread-safe.
+    By default the collector visits all young objects each time 700 new objects exist. With a
+    thousand calls in flight these objects are in use: the visits find no garbage, but take a third
+    of the processor's time. So this class raises the threshold in proportion to the calls in
+    flight. The thresholds apply to the whole process. When the last active ``FewerCollections`` is
+    exited, it restores the previous thresholds, unless other code has changed them. Thread-safe.
     """
 
     def __init__(self, calls: int) -> None:
-        """``calls``: how many calls are in flight at once."""
+        """``calls`` is the largest number of concurrent calls."""
         self._objects = min(2 * OBJECTS_PER_CALL * calls, MOST_OBJECTS)
 
     def __enter__(self) -> None:
@@ -53,7 +53,7 @@ def _set(wanted: list[int]) -> None:
     present = gc.get_threshold()
     if not _thresholds:
         _before = _set_here = present
-    if present == _set_here and _before[0]:  # 0: the collector is off
+    if present == _set_here and _before[0]:  # with a threshold of 0 the collector is off
         _set_here = max([_before[0], *wanted]), *_before[1:]
         gc.set_threshold(*_set_here)
     _thresholds[:] = wanted

@@ -1,4 +1,4 @@
-"""Counts of calls, their latencies, and their waits."""
+"""Counts the calls of a function, their latencies and their waits."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 TIMED_FIRST: Final = 500
-"""The first ``TIMED_FIRST`` attempts are timed. Later one of ``TIMED_EVERY`` attempts is timed, and
-counts for ``TIMED_EVERY`` attempts."""
+"""The first ``TIMED_FIRST`` attempts are all timed. After them one of ``TIMED_EVERY`` attempts is
+timed, and its latency is counted ``TIMED_EVERY`` times."""
 
 TIMED_EVERY: Final = 128
 
 PER_OCTAVE: Final = 8
-"""Buckets between a number of seconds and its double: each is 9 % wide."""
+"""The number of latency buckets per factor of two: each bucket ends at 1.09 times its start."""
 
 LEAST_SECONDS: Final = 1e-7
 
@@ -46,21 +46,21 @@ FIRST_CALLS: Final = 100
 
 
 class Waits:
-    """The seconds that all calls together have waited for one cause, such as a limit.
+    """The total seconds that calls have waited for one cause, such as a limit.
 
-    A call enters the object as a context manager while it waits. Calls that wait now are included.
-    Only one thread may use the object.
+    The object is a context manager: each wait of a call is a ``with`` block. The total includes
+    waits that have not ended yet. Only one thread may enter the blocks.
     """
 
     __slots__ = ("_state", "given_up")
 
     def __init__(self) -> None:
-        # The number of waiting calls, and the seconds of all waits: a wait subtracts the time at
-        # its begin, and adds the time at its end. Both numbers are in one tuple, so that another
-        # thread never reads a new number with an old one.
+        # The number of waiting calls, and the total seconds. The begin of a wait subtracts the
+        # clock's time from the total, and the end of the wait adds the clock's time. Both numbers
+        # are in one tuple, so that another thread never reads a new number with an old total.
         self._state = 0, 0.0
         self.given_up = 0
-        """How many calls stopped waiting with an exception."""
+        """The number of waits that ended with an exception, such as a cancellation."""
 
     def __enter__(self) -> None:
         waiting, total = self._state
@@ -73,18 +73,18 @@ class Waits:
 
     @property
     def seconds(self) -> float:
-        """The seconds waited until now."""
+        """The total seconds of all waits until now."""
         waiting, total = self._state
         return max(0.0, total + waiting * monotonic())
 
     @property
     def unfinished(self) -> int:
-        """How many calls wait now, or have stopped waiting with an exception."""
+        """The number of waits that have not ended yet, or that ended with an exception."""
         return self._state[0] + self.given_up
 
 
 def added(tables: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
-    """Add up the ``tables``: return the sum of the values of each key."""
+    """Return a dict that has, for each key, the sum of the key's values in all ``tables``."""
     total: dict[Any, Any] = {}
     for table in tables:
         for key, count in table.items():
@@ -94,35 +94,37 @@ def added(tables: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
 
 @dataclass(eq=False)
 class CallCounts:
-    """The counts of a function's calls. Each object is written by one thread.
+    """The counts of a function's calls. Only one thread changes each object.
 
     Attributes:
         stage: The name of the function.
         calls: Calls of the function. A call with many attempts counts once. A call that a cache or
             a journal answered does not count.
-        attempts: How often the function was called: what the service saw.
+        attempts: How often the function was called, including further attempts. This is the number
+            of calls that the service saw.
         cache_hits: Calls that a ``Cache`` answered.
         journal_hits: Calls that a ``Journal`` answered.
-        retries: Further attempts of calls that had failed, as ``Retry`` says.
-        throttled: Attempts that raised ``RetryAfter`` and were made again after a wait.
-        refused: Attempts that an open ``Circuit`` did not make.
+        retries: Further attempts that ``Retry`` made after a failure.
+        throttled: Attempts that raised ``RetryAfter`` and were repeated after a wait.
+        refused: Attempts that were not made, because the ``Circuit`` was open.
         timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
             ``deadline``.
-        failures: Calls that failed in the end.
-        failure_types: How many of ``failures`` there were of each type of exception.
-        latencies: How many attempts took how long; ``latency`` reads this table. A key is a bucket
-            of seconds: bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five hundred
-            attempts one of 128 is timed, and counts for all 128.
-        waited_limit: Seconds that attempts waited for a ``Limit``, all together.
-        waited_service: Seconds that calls waited because of ``RetryAfter``, all together.
-        waited_retry: Seconds that calls waited before a retry, all together.
-        circuit_open: Seconds in which the ``Circuit`` was open.
-        concurrency: The bound on calls at once.
-        spent: The amount of each unit that the attempts reported by ``rs.spent``.
+        failures: Calls that failed after all their attempts.
+        failure_types: The number of ``failures`` for each type of exception.
+        latencies: The number of attempts for each range of latencies; the method ``latency`` reads
+            this table. A key is the number of a range: range *n* ends at ``2 ** ((n + 1) / 8)``
+            seconds. After the first 500 attempts one of 128 attempts is timed, and counts 128
+            times.
+        waited_limit: The total seconds that attempts waited for a ``Limit``.
+        waited_service: The total seconds that calls waited because of ``RetryAfter``.
+        waited_retry: The total seconds that calls waited before retries.
+        circuit_open: The seconds for which the ``Circuit`` was open.
+        concurrency: The present bound on concurrent calls.
+        spent: The amount of each unit that the attempts reported by calling ``rs.spent``.
     """
 
     ambient: ClassVar[list[CallCounts] | None] = None
-    """While Spark runs UDFs: each function with a policy adds its counts to this list."""
+    """While a Spark task runs UDFs, each function with a policy adds its counts to this list."""
 
     stage: str = ""
     calls: int = 0
@@ -148,22 +150,22 @@ class CallCounts:
         self.service_waits = Waits()
         self.retry_waits = Waits()
         self.repeated_by_window = 0
-        """Further attempts of calls that the window itself repeats."""
+        """The number of further attempts that ``Recovery`` made for a ``CallWindow``."""
         self.timed_at = 1
-        """The number of the next attempt that is timed."""
+        """The next attempt is timed when ``attempts`` reaches this number."""
         self._timed = 0
         self._open_before: dict[CircuitState, float] = {}
-        """The seconds that each circuit had been open before these counts began."""
+        """The seconds for which each circuit had been open before this object began to count."""
         self._any_success = [False]
-        """Whether a call has succeeded. All counts of one function share the list."""
+        """Whether a call has succeeded: a list of one ``bool``, shared by a function's counts."""
         self._is_sum = False
 
     def latency(self, share: float) -> float:
-        """Return the seconds in which a ``share`` of the attempts ended, exact to 5 %.
+        """Return a quantile of the attempts' latencies in seconds, exact to 5 %.
 
         Args:
-            share: From 0 to 1. 0.5 gives the median; one of a hundred attempts takes longer than
-                the result for 0.99.
+            share: Which quantile, from 0 to 1. With 0.5 the result is the median. With 0.99 one of
+                a hundred attempts took longer than the result.
 
         Returns:
             The seconds; 0.0 if no attempt has ended.
@@ -175,29 +177,32 @@ class CallCounts:
                 return _seconds_of_bucket(bucket)
         return 0.0
 
-    # -- methods for the engine that makes the calls -----------------------------------------------
+    # -- methods for the code that makes the calls -------------------------------------------------
 
     def count_again(self, error: Exception) -> None:
-        """Count an attempt that follows the failure ``error``."""
+        """Count a further attempt after ``error``, as throttled or as a retry."""
         if isinstance(error, RetryAfter):
             self.throttled += 1
         else:
             self.retries += 1
 
     def waits_after(self, error: Exception) -> Waits:
-        """Return the ``Waits`` that the wait after the failure ``error`` belongs to."""
+        """Return the ``Waits`` that counts the wait between ``error`` and the next attempt."""
         return self.service_waits if isinstance(error, RetryAfter) else self.retry_waits
 
     def count_timeout(self) -> None:
-        """Count an attempt that exceeded its time-out."""
+        """Count an attempt that exceeded its time-out, or a call that exceeded its deadline."""
         self.timeouts += 1
 
     def count_success(self) -> None:
-        """Note that a call has succeeded."""
+        """Record that a call has succeeded, so that ``count_failure`` logs no warning."""
         self._any_success[0] = True
 
     def count_failure(self, error: BaseException) -> None:
-        """Count a call that failed in the end; warn if all of the first hundred failed alike."""
+        """Count a call that failed after all its attempts.
+
+        Logs a warning if the first ``FIRST_CALLS`` calls have all failed with the same exception.
+        """
         kind = type(error).__qualname__
         if (trace := current.get()) is not None and trace.counts is self:
             trace.note_failure(error)
@@ -215,26 +220,26 @@ class CallCounts:
             )
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Do nothing: the cache raises ``error`` again, and no call has failed."""
+        """Do nothing: a cache raises the stored ``error`` again, but no call was made."""
 
     def count_open(self, circuit: CircuitState | None) -> None:
-        """Count the time in which the ``circuit`` is open, from now on."""
+        """From now on, count the seconds for which ``circuit`` is open, in ``circuit_open``."""
         if circuit is not None:
             self._open_before.setdefault(circuit, circuit.open_seconds())
 
     def timed(self, awaitable: Awaitable[Any]) -> Awaitable[Any]:
-        """Return ``awaitable``, the latest attempt, wrapped so that its seconds are measured.
+        """Return a wrapper of ``awaitable``, the latest attempt, that measures the latency.
 
-        Call this method for the attempt with the number ``timed_at``.
+        The caller calls this method when ``attempts`` has reached ``timed_at``.
         """
         attempts, self._timed = self.attempts - self._timed, self.attempts
         self.timed_at = self.attempts + (1 if self.attempts < TIMED_FIRST else TIMED_EVERY)
         return self.timing(awaitable, attempts)
 
     def timing(self, awaitable: Awaitable[Any], attempts: int) -> Awaitable[Any]:
-        """Measure the seconds of ``awaitable``, and count them for this number of ``attempts``."""
+        """Return a wrapper of ``awaitable`` that counts its latency for ``attempts`` attempts."""
         if not hasattr(type(awaitable), "__await__"):
-            # A result that cannot be awaited is not timed: the caller raises the error for it.
+            # Do not time a result that cannot be awaited: the caller's ``await`` raises TypeError.
             return awaitable
         return self._timing(awaitable, attempts)
 
@@ -262,7 +267,7 @@ class CallCounts:
         return call
 
     def update_waits(self) -> None:
-        """Set ``waited_limit`` and the other sums to the seconds waited until now."""
+        """Update ``waited_limit``, ``waited_service``, ``waited_retry`` and ``circuit_open``."""
         if self._is_sum:
             return
         self.waited_limit = self.limit_waits.seconds
@@ -275,7 +280,7 @@ class CallCounts:
         return sum(circuit.open_seconds() - of for circuit, of in self._open_before.items())
 
     def _count_circuits_of(self, parts: Iterable[CallCounts]) -> None:
-        """Count the circuits of ``parts`` once each: threads and loops share a circuit."""
+        """Set ``circuit_open`` from ``parts``. A circuit that several parts share counts once."""
         for part in parts:
             for circuit, before in part._open_before.items():
                 self._open_before[circuit] = min(before, self._open_before.get(circuit, before))
@@ -284,12 +289,12 @@ class CallCounts:
 
 
 def total_seconds(latencies: Mapping[int, float]) -> float:
-    """Return the seconds of all attempts that ``latencies`` counts, exact to 5 %."""
+    """Return the sum of all latencies in the table ``latencies``, in seconds, exact to 5 %."""
     return sum(count * _seconds_of_bucket(bucket) for bucket, count in latencies.items())
 
 
 def _seconds_of_bucket(bucket: int) -> float:
-    """Return the seconds in the middle of a bucket of ``latencies``."""
+    """Return the latency in the middle of a bucket, in seconds."""
     return float(2 ** ((bucket + 0.5) / PER_OCTAVE))
 
 
@@ -297,7 +302,7 @@ _SUMMED: Final = [field.name for field in fields(CallCounts) if field.name != "s
 
 
 def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
-    """Return the sums of the counts, under the name ``stage``. Thread-safe."""
+    """Return new counts with the name ``stage`` and the sums of all ``parts``. Thread-safe."""
     parts = list(parts)
     total = CallCounts(stage)
     total._is_sum = True
@@ -315,10 +320,10 @@ def summed(parts: Iterable[CallCounts], stage: str = "") -> CallCounts:
 
 
 class FunctionCounts:
-    """The counts of one function that several threads and loops may call at once. Thread-safe.
+    """The counts of one function that several threads and event loops may call. Thread-safe.
 
-    Each thread and loop has a ``CallCounts`` of its own: so the counts are exact without a lock.
-    A forked child counts from zero.
+    Each thread and each loop has its own ``CallCounts``, so that no lock is needed to count a call.
+    In a forked child process the counts start from zero.
     """
 
     def __init__(self, stage: str) -> None:
@@ -328,12 +333,13 @@ class FunctionCounts:
         self._ended = CallCounts(stage)
         self._any_success = self._ended._any_success
         self._counting: dict[CallCounts, Callable[[], bool]] = {}
-        """The counts that may change, and whether their thread is alive or their loop is open."""
+        """The counts that may still change. Each has a function that returns whether the thread of
+        the counts is alive, or whether their loop is open."""
 
     def begin(self, loop: asyncio.AbstractEventLoop | None = None) -> CallCounts:
-        """Return new counts, for calls on ``loop``; without a ``loop`` for the calling thread.
+        """Return new counts for calls on ``loop``, or without ``loop`` for the calling thread.
 
-        Several threads may run one loop in turn.
+        Counts for a ``loop`` end when the loop is closed: several threads may run it in turn.
         """
         thread = threading.current_thread()
         counts = CallCounts(self._stage)
@@ -352,7 +358,7 @@ class FunctionCounts:
             return summed([self._ended, *self._counting], self._stage)
 
     def end(self, counts: CallCounts) -> None:
-        """Add ``counts``, which no longer change, to the sum of ended counts; drop the object."""
+        """Add ``counts`` to the sum of ended counts. Nothing may change ``counts`` after this."""
         with self._lock:
             if self._counting.pop(counts, None) is not None:
                 self._ended = summed([self._ended, counts], self._stage)
@@ -369,7 +375,7 @@ class FunctionCounts:
 
 
 def _is_open(loop: asyncio.AbstractEventLoop) -> Callable[[], bool]:
-    """Return a function that returns whether ``loop`` is open. It does not keep ``loop`` alive."""
+    """Return a function that returns whether ``loop`` is open, and does not keep ``loop`` alive."""
     loop_of = weakref.ref(loop)
 
     def is_open() -> bool:

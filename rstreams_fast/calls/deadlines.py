@@ -1,4 +1,4 @@
-"""Time-outs of calls."""
+"""Time-outs of attempts and of calls, on an event loop."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ __all__ = ["Deadlines", "cancellations", "undo_group_cancellations"]
 
 
 def cancellations() -> int:
-    """Return how many cancellations of the current task are pending (``Task.cancelling``).
+    """Return the number of pending cancellations of the current task (``Task.cancelling``).
 
-    The number is above 0 before a call, too, if a cancelled task makes the call to clean up.
+    The number may be above 0 even before a call: a cancelled task may make a call to clean up.
     """
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 def undo_group_cancellations(error: BaseException, before: int) -> None:
-    """Undo the cancellations of the current task that task groups left when they raised ``error``.
+    """Undo the cancellations of the current task by task groups whose failure led to ``error``.
 
-    Before Python 3.13 a ``TaskGroup`` cancels its parent task when another task of the group fails.
-    If the parent has left the body of the group then, the group never undoes this.
+    If a task of a ``TaskGroup`` fails, the group cancels its parent task. Before Python 3.13 the
+    group does not undo this cancellation if the parent has already left the body of the group.
 
     Args:
-        before: The number of ``cancellations`` before the call.
+        error: The error of the call that used the task groups.
+        before: The result of ``cancellations()`` before the call.
     """
     if sys.version_info < (3, 13) and cancellations() > before:
         task = cast(asyncio.Task[Any], asyncio.current_task())
@@ -42,7 +43,7 @@ def undo_group_cancellations(error: BaseException, before: int) -> None:
 
 
 def _groups_of(task: asyncio.Task[Any], error: BaseException) -> set[object]:
-    """Return the groups whose errors led to ``error``, and that left ``task`` cancelled."""
+    """Return the task groups whose failure led to ``error``, and which left ``task`` cancelled."""
     groups, seen, errors = set[object](), set[int](), [error]
     while errors:
         each = errors.pop()
@@ -63,10 +64,10 @@ def _groups_of(task: asyncio.Task[Any], error: BaseException) -> set[object]:
 
 
 class Deadlines:
-    """The time-outs of a stage's calls. Only a call that suspends gets a time-out.
+    """Applies a time-out of ``seconds`` to each of many calls.
 
-    All time-outs are equally long, so they expire in the order in which they were set: one queue
-    and one timer are enough. A call that returns at once costs no timer.
+    All time-outs are equally long, so they expire in the order in which they were set. Therefore
+    one queue and one timer are enough for all calls. A call that never suspends needs no time-out.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Deadlines:
 
     @types.coroutine
     def wait(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-        """Await ``awaitable``; raise ``TimeoutError`` after ``seconds``."""
+        """Await ``awaitable``. If it takes longer than the time-out, raise ``TimeoutError``."""
         coro = awaitable if asyncio.iscoroutine(awaitable) else _awaited(awaitable)
         try:
             waits_for = coro.send(None)
@@ -110,18 +111,19 @@ class Deadlines:
                 finally:
                     del argument
         except asyncio.CancelledError:
-            # Only this deadline cancelled the call, so the cancellation becomes a time-out.
+            # If only this deadline has cancelled the call, raise TimeoutError, not CancelledError.
             if deadline.uncancel():
                 self._counts.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._suffix}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
-            # If the call raised another error than CancelledError, the cancellation is undone here.
+            # If the call raised another error than CancelledError, its cancellation is still
+            # pending: undo the cancellation here.
             deadline.uncancel()
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that applies this time-out to each call."""
+        """Return a wrapper of ``fn`` that applies the time-out to each call."""
         return lambda *args: self.wait(fn(*args))
 
     def _expire(self) -> None:
@@ -137,36 +139,35 @@ class Deadlines:
 
 
 class _Deadline:
-    """The time limit of one call.
+    """The time limit of one call. It has no reference to the call's task until it cancels the task.
 
-    A ``CallWindow`` uses one task for many calls, as long as no other object refers to the task.
-    This saves a third of a call's processor time. So the deadline looks up the task only when it
-    cancels the task.
+    A ``CallWindow`` makes many calls in one task only if no other object refers to the task. The
+    use of one task for many calls saves a third of a call's processor time.
     """
 
     __slots__ = ("_before", "_task", "is_due", "waits_for", "when")
 
     def __init__(self, when: float, before: int) -> None:
-        """``before`` is the number of ``cancellations`` before the call."""
+        """``before`` is the result of ``cancellations()`` before the call."""
         self.when = when
         self._before = before
         self.waits_for: Any = None
-        """The future for which the call waits."""
+        """The future that the call awaits now."""
         self.is_due = False
-        """Whether the deadline has expired, and the task is not cancelled yet."""
+        """Whether the deadline has expired, but ``cancel`` has not cancelled the task yet."""
         self._task: asyncio.Task[Any] | None = None
 
     def expire(self) -> None:
-        """Wake the task. Like ``Task.cancel``, this cancels the future that the task awaits."""
+        """Cancel the future that the call awaits. This wakes the task, which calls ``cancel``."""
         self.is_due = True
         if self.waits_for is not None:
             self.waits_for.cancel(OUT_OF_TIME)
 
     @types.coroutine
     def cancel(self) -> Generator[Any, Any, BaseException]:
-        """Cancel the current task; return the exception that the task's next step raises."""
+        """Cancel the current task; return the exception that asyncio then raises in the task."""
         self.is_due = False
-        # The cast is safe: only a task can run a call that suspends, so a current task exists.
+        # There is a current task, because only a task can run a call that suspends.
         self._task = cast(asyncio.Task[Any], asyncio.current_task())
         self._task.cancel(OUT_OF_TIME)
         try:
@@ -176,7 +177,7 @@ class _Deadline:
         return asyncio.CancelledError(OUT_OF_TIME)
 
     def uncancel(self) -> bool:
-        """Undo the cancellation by ``cancel``; return whether nothing else cancelled the call."""
+        """Undo a cancellation by ``cancel``. Return whether it was the call's only cancellation."""
         task, self._task = self._task, None
         return task is not None and task.uncancel() <= self._before
 

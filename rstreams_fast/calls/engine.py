@@ -35,31 +35,32 @@ from rstreams_fast.core import CallWindow
 __all__ = ["CallEngine", "Surroundings", "surrounded"]
 
 STEP_SECONDS: Final = 0.005
-"""Seconds that a result may wait until its consumer is told, while enough items are queued."""
+"""The argument ``patience`` of the ``CallWindow``: while enough items are queued, ``on_ready`` may
+be called up to this many seconds after a result."""
 
 Call = Callable[..., Awaitable[Any]]
 
 
 class _Journal(Protocol):
     def wrap(self, fn: Call, loop: Any) -> Call:
-        """Return a wrapper that calls ``fn`` only for keys without an answer in the journal."""
+        """Return a wrapper that calls ``fn`` only if the journal has no answer for the key."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The parts that a stage adds around the calls of one run, in addition to their policy.
+    """The wrappers and values around the calls of a function, in addition to ``CallSettings``.
 
     Attributes:
-        client: A tuple of the first argument of each call; empty if there is no client.
-        argument_of: Makes an argument of the function from a key.
+        client: A tuple with the client, each call's first argument; empty if there is no client.
+        argument_of: Makes an argument of the user's function from a key.
         journal: The open journal of the policy.
-        keyed: Whether each call sets its key, for ``call_id``.
-        cache: The results of the policy's cache.
-        key_of: Makes the cache key from the arguments. Default: the arguments are the key.
-        failures: Wraps a function so that its failures become results.
+        keyed: Whether each call stores its key, for ``call_id``.
+        cache: Looks up and stores results in the policy's cache.
+        key_of: Makes the cache key from the arguments of a call. Default: the arguments.
+        failures: Adds a wrapper that turns the failure of a call into a result.
         weigh: Estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the
             key, or the sum over a list of keys.
-        wrap: Wraps all other parts. The wrapper may empty the item of its call, to free memory.
+        wrap: Adds the outermost wrapper, which may clear the item of a call to free memory.
         tracer: Traces some of the calls.
     """
 
@@ -86,12 +87,12 @@ def surrounded(
     admitted: bool = False,
     wrap_unanswered: Callable[[Call], Call] | None = None,
 ) -> Call:
-    """Return ``call`` with its policy around it, in the order that ``Policy`` promises.
+    """Return a wrapper of ``call`` that applies the policy, in the order that ``Policy`` documents.
 
-    The innermost part is added first. Without a ``loop`` no call may suspend. If ``admitted``, the
-    ``CallWindow`` asks the limit before it starts a call, so this function adds no limit.
-    ``wrap_unanswered`` wraps the calls that neither the cache nor the journal answers, for example
-    to gather keys in lists.
+    The innermost wrapper is added first. Without a ``loop`` no call may suspend. If ``admitted``,
+    the caller itself applies the limit and ``RetryAfter``, so the wrapper ``guarded`` is not
+    needed. ``wrap_unanswered`` adds a wrapper inside the cache and the journal. It sees only calls
+    that neither of the two has answered, and gathers their keys in lists, for example.
     """
     if surroundings.client:
         call = partial(call, *surroundings.client)
@@ -113,7 +114,10 @@ def surrounded(
 
 
 class CallEngine:
-    """Makes the calls of a function in a ``CallWindow``. Only the loop's thread may use it."""
+    """Makes the calls of a function under its policy, in a ``CallWindow``.
+
+    Only the event loop's thread may use the engine.
+    """
 
     def __init__(
         self,
@@ -129,9 +133,10 @@ class CallEngine:
         spread: bool = False,
         **words: Any,
     ) -> None:
-        """``on_ready`` is called when results may be taken, or more items submitted. The
-        ``journal`` is open. ``threads`` call a plain function. ``capacity``, ``spread`` and
-        ``words`` are passed to the ``CallWindow``.
+        """``on_ready`` is called when results may be taken, or when more items may be submitted.
+
+        The caller has opened the ``journal``. ``threads`` starts the threads that call a plain
+        function. ``capacity``, ``spread`` and ``words`` are arguments of the ``CallWindow``.
         """
         self._settings = settings
         self._loop = loop
@@ -155,15 +160,17 @@ class CallEngine:
         plain = not (
             surroundings.failures is not None or settings.is_guarded or settings.batch is not None
         )
-        # If nothing is done before a call, the CallWindow reports each result to the journal.
+        # If no look-up is needed before a call, the CallWindow itself passes each result to the
+        # journal. This takes less time than a wrapper around each call.
         stores = journal is not None and journal.needs_no_lookup and surroundings.cache is None
         window_journal = journal if plain and stores and not needs_key else None
         self._window_journal = window_journal
         remembers = settings.policy.remembers and window_journal is None
-        # A result from the cache or the journal needs no permit.
+        # An answer from cache or journal needs no permit: do not take a permit for each item.
         admitted = plain and not (remembers and gate is not None)
-        # A wrapper may empty the items: then the CallWindow cannot repeat their calls. With a cache
-        # or a journal the CallWindow does not know which items make calls, and cannot trace them.
+        # ``recovers``: whether the CallWindow itself repeats calls after RetryAfter. This needs the
+        # items, which ``surroundings.wrap`` may clear. With a cache or a journal, the CallWindow
+        # does not know which items make calls, and so cannot trace the calls.
         recovers = admitted and surroundings.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
@@ -199,7 +206,7 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            # Twice as many items as running calls wait: enough even if all calls end at once.
+            # So many items may wait that new calls start even if all calls end at the same moment.
             ahead=2 * at_once,
             patience=STEP_SECONDS,
             spread=spread,
@@ -212,7 +219,7 @@ class CallEngine:
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
         if recovery is None and (admitted or wrap_unanswered is not None):
-            tracer = None  # ``call`` traces itself already
+            tracer = None  # ``call`` contains the tracing wrapper ``sampled`` already
         traced = call
         if tracer is not None:
             traced = traced_call(call, tracer) if recovery is None else recovery.traced(tracer)
@@ -234,22 +241,23 @@ class CallEngine:
 
     @property
     def uses_threads(self) -> bool:
-        """Whether threads make the calls: nothing can stop such a call."""
+        """Whether threads make the calls. A call on a thread cannot be stopped."""
         return self._threads is not None
 
     @property
     def has_running_calls(self) -> bool:
-        """Whether calls run. If so, ``on_ready`` is called after a call has ended."""
-        self.window.take(0)  # without a take() ``on_ready`` is not called again
+        """Whether calls are running. If ``True``, ``on_ready`` is called when a call has ended."""
+        self.window.take(0)  # the CallWindow calls ``on_ready`` again only after a take()
         if self.window.running:
             return True
         return self._lists is not None and bool(self._lists.running)
 
     @property
     def has_room(self) -> bool:
-        """Whether items may be submitted. While the journal is far behind, they may not.
+        """Whether items may be submitted: ``False`` while too many answers wait to be written.
 
-        ``on_ready`` is called when this may have changed. An error of the journal is raised.
+        After ``False``, ``on_ready`` is called when the journal may be ready again. If the journal
+        cannot be written, this property raises the error.
         """
         if self._window_journal is None or not self._window_journal.is_behind:
             return True
@@ -264,35 +272,33 @@ class CallEngine:
 
     @property
     def running(self) -> int:
-        """How many calls run."""
+        """The number of running calls."""
         if self._lists is not None:
             return self._lists.calls
         return self.window.running
 
     @property
     def max_running(self) -> int:
-        """The most calls that ran at once."""
+        """The largest number of calls that have run at the same time."""
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Count the calls that the ``CallWindow`` has started until now. The stage calls this
-        often.
-        """
+        """Update the counts of calls and attempts. Time or trace the next call if it is due."""
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits
-        if self._counts_attempts:  # calls that still wait for the limit are not attempts yet
+        if self._counts_attempts:  # a call that still waits for a permit is not an attempt yet
             counts.attempts = started + counts.repeated_by_window - counts.limit_waits.unfinished
         if self._samples is not None:
             self._samples.sample_next()
 
     def flush(self) -> None:
-        """Start the calls whose lists wait for more items, because no more items will come."""
+        """Start calls with the incomplete lists of keys, because no more items will come."""
         if self._lists is not None:
             self._lists.flush()
 
     def handle_failure(self, error: BaseException) -> None:
-        """Handle a failed call: ``RetryAfter`` stops all calls under the limit for a while."""
+        """If ``error`` is a ``RetryAfter``, stop all calls under the limit for a while."""
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(min(error.seconds, self._settings.policy.most_held))
 
@@ -304,12 +310,12 @@ class CallEngine:
             self._lists.cancel()
 
     def close_threads(self) -> None:
-        """Start no more calls on threads. Each thread ends when its present call has ended."""
+        """Start no more calls on threads. Each thread ends after its present call."""
         if self._threads is not None:
             self._threads.close()
 
     def end(self) -> None:
-        """Return all permits to the limit, without waiting for the calls that still run."""
+        """Return all permits to the limit; do not wait for the calls that are still running."""
         self.close_threads()
         if self._threads is not None:
             self._threads.abandon(self._gate)

@@ -1,4 +1,4 @@
-"""Errors of calls that the user's function did not raise, notes on errors, and warnings."""
+"""Errors that this package raises instead of the user's function; notes on errors; warnings."""
 
 from __future__ import annotations
 
@@ -22,32 +22,39 @@ __all__ = [
 Error = TypeVar("Error", bound=BaseException)
 
 OUT_OF_TIME: Final = "out of time"
-"""The message of a cancellation that a deadline causes."""
+"""The message of the ``CancelledError`` with which a time-out cancels a call."""
 
 
 class BudgetSpentError(Exception):
-    """A call was not made: its ``Budget`` is spent. ``on_failure`` decides about the call."""
+    """A call was not made, because its ``Budget`` is spent.
+
+    In a Spark stage ``on_failure`` applies to this call.
+    """
 
 
 class CircuitOpenError(Exception):
-    """A call was not made: its ``Circuit`` is open. ``on_failure`` decides about the call."""
+    """A call was not made, because its ``Circuit`` is open.
+
+    In a Spark stage ``on_failure`` applies to this call.
+    """
 
 
 class StageError(RuntimeError):
-    """The stage itself failed, not a call: the task fails, whatever ``on_failure`` says.
+    """The stage itself has failed, not the call of one row. The Spark task fails.
 
-    The call is not retried, and does not count as a failure of its row.
+    ``on_failure`` has no effect. The call in which the error was raised is not retried, and its row
+    is not counted as a failed row.
     """
 
 
 def with_note(error: Error, text: str) -> Error:
-    """Return ``error`` with the note ``text``."""
+    """Add the note ``text`` to ``error``, and return ``error``."""
     add_note(error, f"rstreams_fast: {text}")
     return error
 
 
 def as_timeout(error: BaseException) -> BaseException:
-    """Return ``error``, or a ``TimeoutError`` if a time-out of the policy cancelled the call."""
+    """Return ``TimeoutError`` if ``error`` is a cancellation by a time-out, otherwise ``error``."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error
 
@@ -56,9 +63,10 @@ _logged: Final[set[tuple[str, Hashable]]] = set()
 
 
 def warn_once(about: Hashable, text: str, *words: object) -> None:
-    """Log a warning, unless this process has logged the same ``text`` about the same thing.
+    """Log a warning, unless this process has already logged the same ``text`` and ``about``.
 
-    ``words`` fill in the ``text``.
+    ``about`` is the subject of the warning, such as the name of a function. ``words`` are the
+    values for the placeholders in ``text``.
     """
     if (text, about) not in _logged:
         _logged.add((text, about))

@@ -1,4 +1,4 @@
-"""Checks of arguments, and names and ids of users' functions."""
+"""Checks of arguments, and the names and ids of the user's functions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 MOST_CALLS: Final = 2**31
-"""The largest capacity of a window of calls, and the most failures that a ``Circuit`` counts."""
+"""The maximum of ``concurrency``, of ``Batching(rows)`` and of ``Circuit(failures)``."""
 
 
 def check_positive_int(name: str, value: object, most: int | None = None) -> int:
-    """Return ``value`` if it is an int from 1 to ``most``; ``name`` is the argument's name."""
+    """Return ``value`` if it is an int from 1 to ``most``; else raise an error about ``name``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < 1:
@@ -42,7 +42,7 @@ def check_positive_int(name: str, value: object, most: int | None = None) -> int
 
 
 def check_amount(name: str, value: Any) -> float:
-    """Return ``value`` if it is a finite number >= 0; ``name`` is the argument's name."""
+    """Return ``value`` if it is a finite number >= 0; else raise an error about ``name``."""
     try:
         amount = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -55,7 +55,7 @@ def check_amount(name: str, value: Any) -> float:
 
 
 def check_seconds(name: str, value: object) -> float:
-    """Return ``value`` if it is a number of seconds > 0; ``name`` is the argument's name."""
+    """Return ``value`` if it is a number of seconds > 0; else raise an error about ``name``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
     if not value > 0:
@@ -80,9 +80,9 @@ def label_of(fn: Callable[..., Any]) -> str:
 
 
 def is_found_by_name(thing: Any) -> bool:
-    """Return whether another process finds ``thing`` by its name in its module.
+    """Return whether another process can import ``thing`` by its module and its name.
 
-    The result is ``False`` for things of ``__main__``, and of modules that are registered with
+    The result is ``False`` for anything in ``__main__``, and in modules that are registered with
     cloudpickle to be pickled by value.
     """
     module: str = thing.__module__
@@ -96,7 +96,7 @@ def is_found_by_name(thing: Any) -> bool:
 
 
 def is_in_its_module(thing: Any) -> bool:
-    """Return whether the module of ``thing`` has it under its name."""
+    """Return whether a look-up of ``thing.__qualname__`` in its module finds ``thing``."""
     found: Any = sys.modules.get(thing.__module__)
     for part in thing.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -109,19 +109,20 @@ _ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 def lasting_name_of(fn: Any) -> str | None:
     """Return the module and name of ``fn``, if they are the same in every process.
 
-    ``None``: ``fn`` is no function, or is local, or its module is the program itself.
+    ``None``: ``fn`` is not a Python function, or is a local function or a lambda, or its module is
+    the main program.
     """
     if not isinstance(fn, types.FunctionType):
         return None
-    # functools.wraps may have given fn the names of another function: ask its globals and code.
+    # Do not use ``fn.__qualname__``: functools.wraps may have copied it from another function.
     module, name = fn.__globals__.get("__name__"), fn.__code__.co_qualname
     is_in_program = module in (None, "__main__", "__mp_main__")
     return None if is_in_program or "<" in name else f"{module}.{name}"
 
 
 def id_of(fn: Any) -> str:
-    """Return a unique id of a function: the same in each call of ``id_of`` in this process."""
-    # Each look-up of a method makes a new object: its id is made of its instance and function.
+    """Return a unique id of the function ``fn``, which is always the same in this process."""
+    # Each access to a method creates a new object. So combine the ids of instance and function.
     if isinstance(fn, types.MethodType):
         return f"{id_of(fn.__self__)}.{id_of(fn.__func__)}"
     known = _ids.get(id(fn))
@@ -133,7 +134,7 @@ def id_of(fn: Any) -> str:
         if place in _ids and _ids[place][0] is gone:
             del _ids[place]
 
-    # A function that has no weak references gets a new id at each call of id_of.
+    # TypeError: fn does not allow weak references. Then each call of id_of returns a new id.
     with contextlib.suppress(TypeError):
         _ids[place] = weakref.ref(fn, forget), own
     return own

@@ -1,4 +1,4 @@
-"""Wraps a function in the time-outs, attempts, circuit and limit of its policy."""
+"""Wraps a function in the time-outs, retries, circuit and limit of its policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEADLINE_SCOPE: Final = ", all attempts and waits together"
 def with_arguments(
     argument_of: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` that takes keys: ``fn`` gets ``argument_of(key)`` for each key."""
+    """Return a wrapper that applies ``argument_of`` to each argument, and then calls ``fn``."""
     return lambda *keys: fn(*map(argument_of, keys))
 
 
@@ -53,7 +53,10 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
 
 
 class Recovery:
-    """Repeats calls of a ``CallWindow`` after ``RetryAfter``, on the loop's thread."""
+    """Repeats the calls of a ``CallWindow`` that raise ``RetryAfter``.
+
+    Only the event loop's thread may use the object.
+    """
 
     def __init__(
         self,
@@ -65,19 +68,19 @@ class Recovery:
         *,
         times: bool,
     ) -> None:
-        """``times``: whether to time the further attempts here, because ``fn`` does not time."""
+        """``times``: whether this object times the further attempts, because ``fn`` does not."""
         self._fn = fn
         self._times_attempts = times
         self._spread = spread
         self._rules = RetryRules(settings.policy, settings.label, counts)
         self._gate = gate
         self._last: Exception | None = None
-        """The final error of a traced call: ``traced`` has repeated the call already."""
+        """The final error of a traced call. ``recover`` must not repeat this call once more."""
 
     def recover(self, item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
-        """Return a coroutine that makes the call again; ``None``: the call has failed.
+        """Return a coroutine that repeats the call of ``item``; ``None`` if the call has failed.
 
-        This is the argument ``recover`` of the ``CallWindow``.
+        This method is the argument ``recover`` of the ``CallWindow``.
         """
         last, self._last = self._last, None
         if not isinstance(error, RetryAfter) or error is last:
@@ -85,7 +88,7 @@ class Recovery:
         return self._repeat(item if self._spread else (item,), error)
 
     def _repeat(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
-        attempts = CallAttempts(self._rules, 0)  # nothing cancels the task before it makes the call
+        attempts = CallAttempts(self._rules, 0)  # the call began without a pending cancellation
         return _repeat(self._next_attempt, args, error, attempts, self._gate)
 
     def _next_attempt(self, *args: Any) -> Awaitable[Any]:
@@ -95,9 +98,10 @@ class Recovery:
         return counts.timing(attempt, attempts=1) if self._times_attempts else attempt
 
     def traced(self, tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-        """Return a function that calls ``fn``, and traces each call with its further attempts.
+        """Return a wrapper of ``fn`` that traces each call, including its further attempts.
 
-        The first argument of the function measures the time of the first attempt.
+        The wrapper has an additional first argument, ``timing``: a function that wraps the first
+        attempt, to measure the latency of the attempt.
         """
 
         async def call(timing: Callable[[Any], Awaitable[Any]], *args: Any) -> Any:
@@ -121,9 +125,9 @@ def with_retry_after(
     counts: CallCounts,
     gate: PermitGate | None = None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper that calls ``fn``, and calls it again after each ``RetryAfter``.
+    """Return a wrapper of ``fn`` that repeats a call after each ``RetryAfter``.
 
-    The caller has a permit of the ``gate`` (the limit) already, if there is a limit.
+    If there is a ``gate``, the caller of the wrapper already has a permit of the gate's limit.
     """
     rules = RetryRules(settings.policy, settings.label, counts)
     fn = counts.attempted(fn)
@@ -146,9 +150,10 @@ async def _repeat(
     attempts: CallAttempts,
     gate: PermitGate | None,
 ) -> Any:
-    """Wait as long as ``error`` asks, then call ``fn`` again; repeat after each ``RetryAfter``.
+    """Wait for the seconds in ``error``, then call ``fn`` again, until it raises no ``RetryAfter``.
 
-    The call has a permit of the ``gate`` (the limit), and returns the permit while it waits.
+    If there is a ``gate``, the call has a permit of the gate's limit, and returns the permit during
+    each wait. Raises ``error`` if no further attempt is allowed.
     """
     rules = attempts.rules
     while True:
@@ -181,8 +186,9 @@ def guarded(
 
     Without a ``loop`` the calls never suspend: they block their thread, and have no time-outs.
     ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
-    or the sum over a list of keys. With ``settings.as_outcomes`` the result is an ``Outcome``, even
-    if the call failed. If the policy counts units, the outcome has the units of all attempts.
+    or the sum over a list of keys. With ``settings.as_outcomes`` the wrapper returns an
+    ``Outcome``, even if the call fails. If the policy counts units, the ``Outcome`` has the units
+    of all attempts.
     """
     sleep = _block if loop is None else asyncio.sleep
     if gate is None and loop is not None and not settings.is_guarded:
@@ -195,12 +201,12 @@ def guarded(
     meter = meter_of(settings, loop, counts, gate, weigh)
     budget, most_held = rules.budget, rules.most_held
     counts_here = circuit is None and meter is None
-    # ``meter.wrap`` already wraps ``fn`` in the circuit: do not wrap it twice.
+    # If there is a meter, do not apply the circuit here: ``meter.wrap`` applies it.
     observed = (adaptive, circuit if meter is None else None, meter)
     if observers := [each for each in observed if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _observed(fn, deadlines, observers), None
-    # The meter, which counts units, throttled for the permits of its calls: do not ask twice.
+    # The meter, which counts units, waits for the permits of its calls: do not wait for them here.
     gate = gate if meter is None else None
     units = settings.policy.units if as_outcomes else ()
 
@@ -220,10 +226,10 @@ def guarded(
             try:
                 if gate is not None:
                     if circuit is not None:
-                        # If the circuit is open, fail now, without waiting for a permit.
+                        # If the circuit is open, fail now instead of after a wait for a permit.
                         circuit.check()
                     permit = gate.take() or await gate.acquire()
-                # If the policy has units, the meter is around ``fn``, and takes the bill.
+                # If the policy has units, ``fn`` is the meter's wrapper, which updates ``bill``.
                 awaitable = fn(*args) if usage is None else fn(*args, bill=usage)
                 if counts_here:
                     made = counts.attempts = counts.attempts + 1
@@ -240,7 +246,7 @@ def guarded(
                 attempts = attempts or CallAttempts(rules, cancelled)
                 if progress is not None:
                     progress.error = error
-                # weigh would fail again, and not because of the service.
+                # If ``weigh`` raised the error, another attempt would fail in the same way.
                 hopeless = meter is not None and meter.is_of_weigh(error)
                 pause = None if hopeless else attempts.pause_after(error)
                 if pause is None:
@@ -282,7 +288,7 @@ async def _block(seconds: float) -> None:
 
 
 def _hold(gate: PermitGate | TimedGate | None, error: Exception, most: float) -> None:
-    """Stop all calls under the limit for a while if ``error`` is a ``RetryAfter``."""
+    """After a ``RetryAfter``, stop all calls under the limit, for at most ``most`` seconds."""
     if gate is not None and isinstance(error, RetryAfter):
         gate.hold(min(error.seconds, most))
 
@@ -292,7 +298,7 @@ def _observed(
     deadlines: Deadlines | None,
     observers: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` with time-outs. The ``observers`` learn how each attempt ends."""
+    """Wrap ``fn`` in time-outs first, and then in ``observers``, which must see the time-outs."""
     if deadlines is not None:
         fn = deadlines.wrap(fn)
     for observer in observers:
@@ -305,8 +311,8 @@ def with_limit_hold(
 ) -> Callable[..., Awaitable[Any]]:
     """Return a wrapper of ``fn`` that stops all calls under the limit after a ``RetryAfter``.
 
-    ``fn`` gets lists of keys. If the result of a key is a ``RetryAfter``, the calls stop for its
-    seconds, at most for ``most`` seconds.
+    ``fn`` gets a list of keys. If it returns a ``RetryAfter`` for a key, all calls under the limit
+    stop for the seconds of the ``RetryAfter``, but at most for ``most`` seconds.
     """
 
     async def call(*args: Any) -> Any:
@@ -328,8 +334,8 @@ def _with_deadline(
         try:
             return await deadline.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            # This may be the time-out of an attempt. With ``as_outcomes`` it is the deadline's: the
-            # errors of attempts are outcomes already.
+            # Without ``as_outcomes`` the error may also be the time-out of an attempt. With
+            # ``as_outcomes`` it is the deadline's: ``call`` returns an attempt's error as outcome.
             if error is not progress.error:
                 error.__cause__ = progress.error
             if as_outcomes:
@@ -337,7 +343,8 @@ def _with_deadline(
                 return Outcome(None, error, progress.attempt, seconds, progress.usage)
             raise
         finally:
-            progress.error = None  # its traceback refers to this frame: break the cycle
+            # The error's traceback refers to this frame: break the cycle of references.
+            progress.error = None
 
     return in_time
 
@@ -345,5 +352,5 @@ def _with_deadline(
 class _Progress:
     attempt = 1
     error: Exception | None = None
-    """The error of the latest attempt that failed."""
+    """The error of the latest failed attempt."""
     usage: dict[str, float] | None = None

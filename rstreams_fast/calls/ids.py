@@ -1,4 +1,4 @@
-"""``call_id``: the id of a call, for a service that takes an idempotency key."""
+"""``call_id``: a stable id of a call, which a service can take as an idempotency key."""
 
 from __future__ import annotations
 
@@ -24,45 +24,46 @@ __all__ = [
 ]
 
 MOST_SEARCHED: Final = 1000
-"""The most functions that ``names_call_id`` looks into."""
+"""The maximum number of objects (functions, classes and code) that ``names_call_id`` searches."""
 
 DigestOf = Callable[[tuple[Any, ...]], bytes]
 
 _run_digest: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
-"""Makes the digests of the keys, for the calls of a stage."""
+"""In a call of a stage: the object that makes the digest of a key. Otherwise ``None``."""
 
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
-"""The key of the present call of a stage; ``None`` if the call has several keys."""
+"""In a call of a stage: the key of the call; ``None`` if the call has a list of keys."""
 
 _function_call: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
-"""For the call of a function with a policy: a function that makes the digest of a key, and a
-function that makes the key of the call."""
+"""In a call of a function with a policy: a pair of functions. The first makes the digest of a key,
+the second returns the key of the call."""
 
 Call = Callable[..., Awaitable[Any]]
 
 
 def call_id(*key: Any) -> str:
-    """Return the id of the present call, for a service that takes an idempotency key.
+    """Return the id of the current call, for a service that takes an idempotency key.
 
-    The function of a stage and a function with a ``Policy`` may call it. The id has 32 hexadecimal
-    digits, made of the function's name, the version of its ``Journal`` and the key of the call: it
-    is the same in each attempt, task and job. The key has the values with which the call began,
-    even if the function has changed a list.
+    The function of a stage and a function with a ``Policy`` may call ``call_id``. The id is a text
+    of 32 hexadecimal digits: a digest of the function's name, the version of its ``Journal`` and
+    the key of the call. So the id is the same in each attempt, task and job. It is made of the
+    values at the start of the call, even if the function has changed a list in its arguments.
 
     A stage provides ids only if the name ``call_id`` is in the code of its function, or of a
     function that this code names. Other stages do not spend time on ids.
 
     Args:
-        *key: One key of the list, in a function that gets lists of keys. Default: the key of the
+        *key: In a function that gets a list of keys: one key of the list. Default: the key of the
             call.
 
     Raises:
-        RuntimeError: No such call is running, or the call has several keys and ``key`` is missing.
+        RuntimeError: Neither a function of a stage nor a function with a ``Policy`` is running; or
+            the call has a list of keys, and ``key`` is missing.
         TypeError: The key is not made of plain values; ``Policy(key=...)`` can make another key.
     """
-    # With several key columns an item of the list is a tuple.
+    # With several key columns the caller may pass a key as one tuple, as it is in the list.
     if len(key) == 1 and type(key[0]) is tuple:
         (key,) = key
     if (called := _function_call.get()) is not None:
@@ -81,18 +82,19 @@ def call_id(*key: Any) -> str:
 
 
 def set_run_digest(digest_of: KeyDigest) -> None:
-    """Make ``call_id`` use ``digest_of`` in all calls that run in copies of the present context."""
+    """Make ``call_id`` use ``digest_of`` in this context, and in later copies of the context."""
     _run_digest.set(digest_of)
 
 
 set_key: Final = _key.set
-"""Set the key of the call that runs in the present context."""
+"""Store the key of the call that runs in the current context, for ``call_id``."""
 
 
 def keyed(fn: Call) -> Call:
-    """Return a wrapper of ``fn`` that sets the key of each call, for ``call_id``.
+    """Return a wrapper of ``fn`` that stores the key of each call, for ``call_id``.
 
-    Each call needs a context of its own: otherwise it would see the key of another call.
+    The caller must run each call in its own context. Otherwise ``call_id`` would use the key of
+    another call.
     """
 
     async def call(*key: Any) -> Any:
@@ -103,9 +105,9 @@ def keyed(fn: Call) -> Call:
 
 
 def set_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Token[Any]:
-    """Make ``call_id`` use ``digest_of``. If ``call_id`` gets no key, it takes ``key_of()``.
+    """Make ``call_id`` use ``digest_of``, and the key ``key_of()`` if ``call_id`` gets no key.
 
-    Until ``reset_call``, this setting applies instead of the setting of the stage.
+    This replaces the settings of a stage, until ``reset_call`` is called with the returned token.
     """
     return _function_call.set((digest_of, key_of))
 
@@ -114,13 +116,13 @@ def reset_call(token: Token[Any]) -> None:
     try:
         _function_call.reset(token)
     except ValueError:
-        # The garbage collector ended the call in another context: there is nothing to undo.
+        # The garbage collector has ended the call in another context, where nothing was set.
         return
 
 
 @contextlib.contextmanager
 def identified_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[None]:
-    """Apply ``set_call`` to the block: call ``reset_call`` at its end."""
+    """Call ``set_call`` before the ``with`` block, and ``reset_call`` after the block."""
     token = set_call(digest_of, key_of)
     try:
         yield
@@ -129,7 +131,7 @@ def identified_call(digest_of: DigestOf, key_of: Callable[[], Any]) -> Iterator[
 
 
 def names_call_id(fn: Callable[..., Any]) -> bool:
-    """Return whether ``call_id`` is in the code of ``fn``, or of a function it refers to."""
+    """Return whether the name ``call_id`` is in ``fn``, or in a function that ``fn`` refers to."""
     return any("call_id" in code.co_names + code.co_freevars for code in _code_objects(unwrap(fn)))
 
 
@@ -157,13 +159,13 @@ def _code_objects(fn: Any) -> Iterator[types.CodeType]:
 
 
 def _objects_named_in(fn: types.FunctionType) -> Iterator[Any]:
-    """Yield the objects that the code of ``fn`` names: globals, attributes of modules, closures."""
+    """Yield the globals, attributes of modules, and closure variables that ``fn`` refers to."""
     names, own = fn.__code__.co_names, fn.__globals__
     found = [own[name] for name in names if name in own]
     for cell in fn.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # the closure's variable has no value yet
+        except ValueError:  # the closure variable has no value yet
             continue
     for one in found:
         if isinstance(one, types.ModuleType):

@@ -1,7 +1,8 @@
-"""Texts and digests of keys: the same in every process and version of Python and pyarrow.
+"""Makes texts and digests of keys.
 
-Keys consist of plain values: ``None``, numbers, texts, bytes, dates and times, ``Decimal``,
-``UUID``, record batches, and lists, tuples and dicts of these.
+A key has the same text and digest in every process and every version of Python and pyarrow. Keys
+consist of plain values: ``None``, numbers, texts, bytes, dates and times, ``Decimal``, ``UUID``,
+record batches, and lists, tuples and dicts of these.
 """
 
 from __future__ import annotations
@@ -18,30 +19,31 @@ from typing import Any, Final
 __all__ = ["KEY_BYTES", "KeyDigest", "Keywords", "checked_key", "may_change", "own_copy", "text_of"]
 
 KEY_BYTES: Final = 16
-"""The length of a digest."""
+"""The length of a digest, in bytes."""
 
 
 class Keywords(dict[str, Any]):
-    """The keyword arguments of a call. Their text differs from the text of an equal dict."""
+    """Keyword arguments in a key. This type makes the keys of fn(x=1) and fn({"x": 1}) differ."""
 
 
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
-"""Types with an exact and stable ``ascii``. The escapes of ``repr`` change with Unicode."""
+"""Types for which ``ascii()`` returns an exact and stable text. ``repr()`` is not stable: which
+characters it escapes depends on Python's version of Unicode."""
 
 
 class KeyDigest:
-    """Makes digests of keys: the same in every process and version of Python and pyarrow."""
+    """Makes digests of the keys of one function. A key has the same digest in each process."""
 
     def __init__(self, label: str, version: str) -> None:
         begun = hashlib.blake2b(ascii((label, version)).encode(), digest_size=KEY_BYTES)
         self._begin = begun.copy
 
     def __call__(self, key: tuple[Any, ...]) -> bytes:
-        """Return the digest of the values of the key columns."""
+        """Return the digest of ``key``, which is a tuple of values."""
         return self.many((key,))[0]
 
     def many(self, keys: Iterable[tuple[Any, ...]]) -> list[bytes]:
-        """Return the digests of many keys, in half the time of single calls."""
+        """Return the digests of ``keys``, in half the time of a separate call for each key."""
         begin, digests = self._begin, []
         for key in keys:
             if len(key) != 1:
@@ -55,7 +57,9 @@ class KeyDigest:
 
 
 def text_of(value: Any) -> str:
-    """Return a text that only equal values share. ``TypeError``: ``value`` is no plain value."""
+    """Return a text that only equal values share. Raises ``TypeError`` if ``value`` is no plain
+    value.
+    """
     if type(value) in _PLAIN:
         return ascii(value)
     for kind, text in _TEXTS_BY_TYPE:
@@ -67,26 +71,27 @@ def text_of(value: Any) -> str:
 
 
 def _batch_digest(batch: Any) -> str:
-    """Return a digest of the names, the types and the values of a record batch.
+    """Return a digest of the column names, the types and the values of a record batch.
 
-    A slice of a larger batch has the same digest as a copy. The bytes in the place of a null do
-    not matter.
+    A slice of a larger batch has the same digest as a copy of the slice. The bytes that Arrow
+    stores for a null value do not change the digest.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # Without columns the number of rows is all that a batch has.
+    # Without columns, two batches differ only in the number of rows.
     begin = b"" if batch.num_columns else ascii(batch.num_rows).encode()
     digest = hashlib.blake2b(begin, digest_size=KEY_BYTES)
     for field, column in zip(batch.schema, batch.columns, strict=True):
         kind, there = field.type, column.drop_null()
         nulls = len(column) - len(there)
-        # The number of nulls tells the bytes of ``is_valid`` from the bytes of values.
+        # If there are nulls, the bytes of ``is_valid`` follow the header. The number of nulls in
+        # the header ensures that no column without nulls has the same bytes.
         header = (field.name, str(kind), len(column), *((nulls,) if nulls else ()))
         digest.update(ascii(header).encode())
         if nulls:
             digest.update(_bytes_of_numbers(column.is_valid().cast(pa.uint8())))
-        if kind == pa.time64("ns"):  # to_pylist() leaves out the nanoseconds
+        if kind == pa.time64("ns"):  # to_pylist() would drop the nanoseconds
             there = there.cast(pa.int64())
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             digest.update(_bytes_of_numbers(pc.binary_length(there)))
@@ -101,14 +106,14 @@ def _batch_digest(batch: Any) -> str:
 
 
 def _bytes_of_numbers(array: Any) -> memoryview:
-    """Return the bytes of an array of numbers that has no nulls."""
+    """Return the bytes of ``array``, an Arrow array of numbers without nulls."""
     width, buffer = array.type.bit_width // 8, array.buffers()[1]
     content = memoryview(b"" if buffer is None else buffer)
     return content[array.offset * width : (array.offset + len(array)) * width]
 
 
 def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
-    """Return ``key``, or raise a ``TypeError`` that names ``label`` if a value is not plain."""
+    """Return ``key`` if all its values are plain; else raise a ``TypeError`` about ``label``."""
     for place, value in enumerate(key):
         try:
             text_of(value)
@@ -121,14 +126,14 @@ def checked_key(key: tuple[Any, ...], label: str) -> tuple[Any, ...]:
 
 
 def may_change(value: Any) -> bool:
-    """Return whether ``value`` is a list or a dict, or a tuple that has one."""
+    """Return whether ``value`` is a list or a dict, or a tuple that contains a list or a dict."""
     if isinstance(value, tuple):
         return any(type(item) not in _PLAIN and may_change(item) for item in value)
     return isinstance(value, dict | list)
 
 
 def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``key``; if a function could change a list or a dict in it, return a copy."""
+    """Return ``key``, or a deep copy if a function could change a list or a dict in ``key``."""
     for value in key:
         if type(value) not in _PLAIN and may_change(value):
             return copy.deepcopy(key)
@@ -138,7 +143,7 @@ def own_copy(key: tuple[Any, ...]) -> tuple[Any, ...]:
 def _datetime_text(value: dt.datetime) -> str:
     if value.tzinfo is None or (offset := value.utcoffset()) is None:
         return f"t{_clock_text(value)}"
-    try:  # equal instants get equal texts in any time zone
+    try:  # convert to UTC, so that equal instants have equal texts
         return f"t{value.astimezone(dt.UTC).isoformat()}"
     except OverflowError:  # in UTC the instant is before year 1 or after year 9999
         shown = value.replace(tzinfo=dt.UTC) - dt.datetime.min.replace(tzinfo=dt.UTC)
@@ -146,10 +151,11 @@ def _datetime_text(value: dt.datetime) -> str:
 
 
 def _clock_text(value: dt.datetime | dt.time) -> str:
-    """Return the text of the time that a clock shows, with its ``fold`` and its time zone."""
+    """Return the local time of ``value`` as text, with its ``fold`` and its time zone."""
     text = value.isoformat() + "f" * value.fold
-    if value.tzinfo is None or value.utcoffset() is not None:  # the text has the offset
+    if value.tzinfo is None or value.utcoffset() is not None:
         return text
+    # Without a date, a zone with daylight saving time has no UTC offset: use the zone's name.
     zone = getattr(value.tzinfo, "key", None) or getattr(value.tzinfo, "zone", None)
     if not isinstance(zone, str):
         raise TypeError(
@@ -159,13 +165,13 @@ def _clock_text(value: dt.datetime | dt.time) -> str:
 
 
 def _timedelta_text(value: dt.timedelta) -> str:
-    nanoseconds = getattr(value, "nanoseconds", 0)  # pandas.Timedelta has them
+    nanoseconds = getattr(value, "nanoseconds", 0)  # pandas.Timedelta has nanoseconds
     text = f"i{value.days}:{value.seconds}:{value.microseconds}"
     return f"{text}:{nanoseconds}" if nanoseconds else text
 
 
 def _tuple_text(value: tuple[Any, ...]) -> str:
-    # A named tuple equals a plain tuple, but means another thing.
+    # A named tuple equals a plain tuple with the same values, but must be a different key.
     text, fields = f"({', '.join(map(text_of, value))})", getattr(type(value), "_fields", None)
     return text if fields is None else f"{(type(value).__qualname__, fields)!a}{text}"
 

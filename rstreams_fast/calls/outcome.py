@@ -8,11 +8,11 @@ __all__ = ["Outcome"]
 
 
 class Outcome(NamedTuple):
-    """The value or the error of a call, its number of attempts, its seconds, and its units."""
+    """The value or the error of a call, its number of attempts, its seconds and its spent units."""
 
     value: Any
     error: BaseException | None
     attempts: int
     seconds: float
     usage: dict[str, float] | None = None
-    """The units that the attempts spent. Rows that share the outcome share the dict."""
+    """The units that all attempts spent. Rows that share one call share this dict."""

@@ -1,4 +1,4 @@
-"""``Policy``: the rules for the calls of a function, in any program or Spark stage."""
+"""``Policy``: rules for the calls of a function, in any Python program or Spark stage."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _EXACT: Final = frozenset({bool, bytes, int, str, type(None)})
-"""Types whose equal values are the same."""
+"""Types for which ``==`` finds every difference between two values of the same type."""
 
 _INEXACT: Final = (tuple, frozenset, float, complex, Decimal, dt.datetime, dt.time)
-"""Types whose equal values may differ, such as 0.0 and -0.0."""
+"""Types for which equal values of the same type may differ, such as 0.0 and -0.0."""
 _RUNS_LATER: Final = (Coroutine, asyncio.Future)
 
 _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
@@ -51,13 +51,14 @@ _Call = Callable[[tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any]]
 class Policy(PolicySettings):
     """Rules for each call of a function: time-outs, further attempts, limits, caches.
 
-    ``Policy(...)(fn)`` has the signature of ``fn``. It can be called in an asyncio program, in a
-    stream, as a UDF, and in a stage of Spark. A stage makes the calls itself, under the same
-    policy. A policy may decorate any number of functions and methods. Threads may share a policy.
+    ``Policy(...)(fn)`` returns a function with the signature of ``fn``. This function can be called
+    in an asyncio program, in a stream, as a UDF, and in a Spark stage. A Spark stage makes the
+    calls itself, under the same policy. A policy may decorate any number of functions and methods.
+    Threads may share a policy.
 
-    The policy of a plain function may have neither ``timeout`` nor ``deadline``. A call that waits
-    for a permit, or for its next attempt, blocks its thread. So call plain functions on threads,
-    not on a loop.
+    The policy of a plain (not ``async``) function may have neither ``timeout`` nor ``deadline``. A
+    call of a plain function blocks its thread while it waits for a permit, or for its next attempt.
+    So call plain functions on threads, not on an event loop.
 
     ```python
     import rstreams_fast as rsf
@@ -72,29 +73,30 @@ class Policy(PolicySettings):
     attempt that ``retry`` makes, ``circuit``, ``budget``, ``limit``, ``timeout`` and the function.
 
     Args:
-        timeout: Seconds for one attempt of an async function, then ``TimeoutError``. Default: no
-            limit.
-        deadline: Seconds for a call of an async function: all attempts, and all waits between and
-            before them, together; then ``TimeoutError``. Default: no limit.
-        retry: When a failed call is made again. Default: one attempt.
-        limit: A ``Limit`` of calls at once, of calls a second, or of units. All functions with a
-            limit of this name share it. A call waits for its permit before its ``timeout`` begins.
-            While it waits for its next attempt, it holds no permit.
-        circuit: A ``Circuit``, which makes no calls for a while when too many attempts failed.
+        timeout: Seconds that one attempt of an async function may take, then ``TimeoutError``.
+            Default: no time-out.
+        deadline: Seconds that a call of an async function may take, including all its attempts and
+            all its waits; then ``TimeoutError``. Default: no deadline.
+        retry: A ``Retry``: when a failed call is repeated. Default: one attempt.
+        limit: A ``Limit`` of concurrent calls, of calls a second, or of units. All functions with a
+            limit of the same name share the limit. The ``timeout`` of an attempt begins when the
+            attempt has its permit. A call that waits for its next attempt holds no permit.
+        circuit: A ``Circuit``, which makes no calls for a while after too many failed attempts.
         budget: A ``Budget`` of attempts, or of the units that attempts spend. When the budget is
-            spent, calls fail at once with ``BudgetSpentError``.
+            spent, calls fail immediately with ``BudgetSpentError``.
         cache: A ``Cache``, in which the process keeps results for later calls.
-        journal: A ``Journal``, in which answers outlive the process. A call looks for its answer in
-            ``cache`` first, then in ``journal``.
-        patience: The most seconds that a call waits in all when its function raises ``RetryAfter``.
-            This exception is no failure: it uses up no retries and no budget of retries, and opens
-            no circuit. A ``RetryAfter`` stops the calls under the ``limit`` for at most
-            ``patience`` seconds, and never for more than 300. With 0 a ``RetryAfter`` is a failure
-            at once, and stops the calls under the ``limit`` for at most 300 seconds. Default: 300.
-        key: A function of a call's arguments. Cache and journal treat calls with the same result of
-            ``key`` as the same call; the result must be hashable. Default: the arguments. If an
+        journal: A ``Journal``, which stores results even after the process has ended. A call looks
+            for its result in ``cache`` first, then in ``journal``.
+        patience: The maximum total of seconds that a call waits because its function raised
+            ``RetryAfter``. This exception is no failure: it uses up neither retries nor the retry
+            budget, and does not open the circuit. A ``RetryAfter`` also stops all calls under the
+            ``limit``, for at most ``patience`` seconds, and never for more than 300. With 0 the
+            first ``RetryAfter`` is a failure of the call, and stops the calls under the ``limit``
+            for at most 300 seconds. Default: 300.
+        key: A function that makes a hashable key from a call's arguments. Cache and journal treat
+            calls with the same key as the same call. Default: the arguments are the key. If an
             argument is a client, ``key`` must leave it out. ``lookup``, ``enrich`` and sinks do not
-            use it: there the key columns are the key, and in a sink all columns.
+            use this argument: there the key columns are the key, and in a sink all columns.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -102,14 +104,16 @@ class Policy(PolicySettings):
     """
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
-        """Return ``fn`` with this policy. ``@staticmethod`` and ``@classmethod`` go above it.
+        """Return ``fn`` with this policy.
+
+        Put ``@staticmethod`` and ``@classmethod`` above the policy.
 
         Raises:
-            TypeError: ``fn`` cannot be called, or is a ``staticmethod``.
-            ValueError: A word does not suit ``fn``, such as ``timeout`` for a plain function: a
-                thread cannot be stopped.
+            TypeError: ``fn`` cannot be called, or is a ``staticmethod`` or a ``classmethod``.
+            ValueError: An argument of the policy does not suit ``fn``, such as ``timeout`` for a
+                plain function: a plain function runs on a thread, which cannot be stopped.
         """
-        if isinstance(fn, staticmethod | classmethod):  # an instance would pass itself to ``fn``
+        if isinstance(fn, staticmethod | classmethod):  # an instance would be passed to ``fn``
             name = type(fn).__name__
             raise TypeError(f"fn must be a function, got a {name}: put @{name} above the policy")
         settings = CallSettings(fn, self)
@@ -119,9 +123,10 @@ class Policy(PolicySettings):
 
 
 class PolicyFunction:
-    """A function or method with its policy.
+    """A function or method with its policy: the result of ``Policy(...)(fn)``.
 
-    The pickle of this object has the id by which a cache finds the results of the function.
+    A pickle of this object contains the id of the function. With this id, a cache in another
+    process finds the results of the function.
     """
 
     def __init__(self, settings: CallSettings) -> None:
@@ -141,8 +146,8 @@ class PolicyFunction:
     def counts(self) -> CallCounts:
         """A snapshot of the counts of this object's calls in this process.
 
-        Stages of Spark make the calls themselves, and count them in their ``metrics``. Any thread
-        may read the snapshot.
+        Spark stages make calls without this object, and count them in their ``metrics``. Any thread
+        may read this property.
         """
         return self._counts.snapshot()
 
@@ -160,14 +165,15 @@ class PolicyFunction:
         return self if instance is None else types.MethodType(cast(Any, self), instance)
 
     def __reduce__(self) -> Any:
-        # If its module has this object under its name, pickle only the name.
+        # If another process can import this object, pickle only the object's name and policy.
         if is_found_by_name(self):
             return self._reduced_to_name()
-        # The pickled settings have the id by which another process finds the same cache.
+        # The settings contain the id with which a cache finds the results of the function.
         return type(self), (self._settings,)
 
     def _reduced_to_name(self) -> Any:
-        # The module has ``key`` and ``weigh``, which may be lambdas: most pickles refuse these.
+        # Leave out ``key`` and ``weigh``, which ``_function_named`` takes from the imported object:
+        # they may be lambdas, and most picklers refuse lambdas.
         policy, limit = self.policy, copy.copy(self.policy.limit)
         if limit is not None:
             object.__setattr__(limit, "weigh", None)
@@ -225,7 +231,7 @@ class PolicyFunction:
                     reset_call(token)
             finally:
                 if holder is not None:
-                    holder.is_over = True  # a signal's exception may come before the body of end
+                    holder.is_over = True  # a signal handler may raise before ``end`` sets this
                     holder.end()
             counts.count_success()
             return result
@@ -237,14 +243,17 @@ class PolicyFunction:
         return names_call_id(self.fn)
 
     def _key_at_start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Return a function that makes the key of the call, as the arguments are now."""
+        """Return a function that returns the call's key, made of the arguments as they are now.
+
+        ``call_id`` needs this, because the call may later change a list in its arguments.
+        """
         make = functools.partial(self._lasting_key, args, kwargs)
         if not self._names_call_id or not may_change((args, *kwargs.values())):
             return make
         try:
             key = own_copy(make())
         except Exception:
-            return make  # it raises the same error if the function asks for the id
+            return make  # ``make`` raises the same error if the function calls ``call_id``
         return lambda: key
 
     def _journal(self, counts: CallCounts) -> FunctionJournal | None:
@@ -266,27 +275,27 @@ class PolicyFunction:
             return key, _types((key,))
         names = tuple(sorted(kwargs)) if kwargs else ()
         values = (*args, *[kwargs[name] for name in names]) if names else args
-        # The key has the types, because 1, 1.0 and True are equal.
+        # The key includes the types of the values, because 1, 1.0 and True are equal.
         return values, _types(values), names
 
     def _lasting_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a call for a store that outlives the process.
+        """Return the key of a call for a journal, for a cache of several processes, or ``call_id``.
 
-        ``TypeError``: the key is not made of plain values.
+        Raises ``TypeError`` if the key is not made of plain values.
         """
         if self.policy.key is not None:
             key: tuple[Any, ...] = (self.policy.key(*args, **kwargs),)
         elif kwargs:
             key = (*args, Keywords(kwargs))
         elif len(args) == 1 and isinstance(args[0], tuple):
-            key = (args,)  # or fn((1, 2)) would have the digest of fn(1, 2)
+            key = (args,)  # otherwise fn((1, 2)) and fn(1, 2) would have the same digest
         else:
             key = args
         return checked_key(key, self._settings.label)
 
 
 def _types(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the type of each value, with details that ``==`` ignores: the sign of zero, a fold."""
+    """Return the type of each value, with details that ``==`` ignores, such as the sign of zero."""
     return tuple(
         [
             kind
@@ -314,7 +323,7 @@ def _type(value: Any) -> Any:
 
 
 def _function_named(policy: PolicySettings, module: str, name: str, called_id: str) -> Any:
-    """Unpickle a function with a policy: find it as ``name`` in ``module``, and set its id."""
+    """Unpickle a function with a policy: import ``name`` from ``module``; set ``policy`` and id."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -328,9 +337,10 @@ def _function_named(policy: PolicySettings, module: str, name: str, called_id: s
 
 @functools.cache
 def _let_children_find_names() -> None:
-    """Make ``multiprocessing`` pickle functions of ``__main__`` by name, like plain functions.
+    """Make ``multiprocessing`` pickle functions with a policy in ``__main__`` by their names.
 
-    Its child processes have this module, also ``ProcessPoolExecutor``'s. Other processes lack it.
+    The child processes of ``multiprocessing`` and ``ProcessPoolExecutor`` have the parent's
+    ``__main__`` module. Other processes do not have it, so other picklers must not use the names.
     """
     from multiprocessing.reduction import ForkingPickler
 
@@ -345,7 +355,7 @@ def _reduced_for_child(function: PolicyFunction) -> Any:
 
 @functools.cache
 def _warn_without_daemon() -> None:
-    """Warn once if the environment asks for overlapping UDF calls, but the worker has no daemon."""
+    """Warn once if ``RSTREAMS_FAST_UDF_*`` is set, but Spark runs this worker without a daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     variables = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if variables and getattr(spec, "name", None) == "pyspark.worker":
@@ -361,19 +371,19 @@ _Calls = AsyncGenerator[tuple[_Call, PermitGate | None]]
 
 class _AsyncFunction(PolicyFunction):
     _latest: tuple[asyncio.AbstractEventLoop, _Call, PermitGate | None, _Calls] | None = None
-    """The loop of the latest call, a function that makes calls on this loop, its limit, and a
-    generator that the loop closes when the loop ends."""
+    """The loop of the latest call, a function that makes calls on this loop, the gate of the limit,
+    and a generator. The loop closes the generator when the loop ends."""
 
     _kept: _Call | None = None
-    """The newest function that makes calls. When its loop ends, this keeps the results of the
-    cache, the state of the circuit and the budget of retries."""
+    """The newest function that makes calls. Even after its loop has ended, this reference keeps the
+    results of the cache, the state of the circuit and the retry budget alive."""
 
     _loop_in_clean_up: weakref.ref[asyncio.AbstractEventLoop] | None = None
-    """The latest loop that has closed its generators, and may still make calls."""
+    """The latest loop that has closed its generators. Calls may still be made on this loop."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
-        # These marks tell other code, such as web frameworks, that a call must be awaited.
+        # Mark this object as a coroutine function, so that web frameworks await its calls.
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(self)
         else:
@@ -384,13 +394,13 @@ class _AsyncFunction(PolicyFunction):
         if latest is None or latest[0] is not loop:
             generator, before = self._calls_on_loop(loop), latest
             latest = self._latest = (loop, *await self._begin(loop, generator), generator)
-            # A loop that was closed may have left its generator open.
+            # A loop that was closed without ``shutdown_asyncgens`` has left its generator open.
             if before is not None and before[0].is_closed():
-                # RuntimeError: another thread closes the same generator now.
+                # RuntimeError: another thread is closing the same generator now.
                 with contextlib.suppress(RuntimeError):
                     await before[3].aclose()
         elif latest[2] is not None and latest[2].has_failed:
-            # Try a new gate: the cause, such as a missing folder of the limit, may be gone.
+            # The gate has failed. Try a new gate: the cause, such as a missing folder, may be gone.
             latest = self._latest = (loop, *await anext(latest[3]), latest[3])
         return await latest[1](args, kwargs)
 
@@ -399,7 +409,7 @@ class _AsyncFunction(PolicyFunction):
     ) -> Awaitable[tuple[_Call, PermitGate | None]]:
         if self._loop_in_clean_up is None or self._loop_in_clean_up() is not loop:
             return anext(generator)
-        # The loop closes no generator any more, and asyncio would warn of a new one.
+        # The loop has already closed its generators. asyncio's hook would warn of a new generator.
         hook = sys.get_asyncgen_hooks().firstiter
         sys.set_asyncgen_hooks(firstiter=None)
         try:
@@ -408,12 +418,13 @@ class _AsyncFunction(PolicyFunction):
             sys.set_asyncgen_hooks(firstiter=hook)
 
     async def _calls_on_loop(self, loop: asyncio.AbstractEventLoop) -> _Calls:
-        # This is a generator because asyncio closes a loop's generators when the loop ends.
+        # This is a generator, because asyncio closes generators when the loop ends: so the
+        # ``finally`` block runs.
         fn, limit, gate, call = self.fn, self.policy.limit, None, None
         counts = self._counts.begin(loop)
         journal = self._journal(counts)
         try:
-            while True:  # again for each gate that fails
+            while True:  # makes a new gate each time the previous gate has failed
                 gate = None if limit is None else PermitGate(limit, loop)
                 if gate is not None:
                     gate.waits = counts.limit_waits
@@ -428,19 +439,19 @@ class _AsyncFunction(PolicyFunction):
         finally:
             if self._latest is not None and self._latest[1] is call:
                 self._latest = None
-            # The calls that still run on an open loop return their permits themselves.
+            # Calls that are still running on an open loop return their permits themselves.
             if gate is not None and (loop.is_closed() or not gate.is_in_use):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                # If ``loop`` is closed, this code runs on another loop: do not use ``loop``.
+                # Do not use ``loop``: if it is closed, this code runs on another loop.
                 await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 
 class _PlainFunction(PolicyFunction):
     _latest: tuple[list[CallCounts] | None, int, _Call] | None = None
-    """The newest state of a thread: when the thread ends, this keeps the results of the cache, the
-    state of the circuit and the budget of retries."""
+    """The newest of the states that threads have. Even after its thread has ended, this reference
+    keeps the results of the cache, the state of the circuit and the retry budget alive."""
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
@@ -450,7 +461,7 @@ class _PlainFunction(PolicyFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         ambient, state = CallCounts.ambient, getattr(self._thread_state, "calls", None)
-        # A new Spark task needs new counts; a forked child needs its own stores and locks.
+        # A new Spark task needs new counts. A forked child process needs its own stores and locks.
         if state is None or state[0] is not ambient or state[1] != process_id():
             counts = self._counts.begin()
             gate = None if self._gate is None else TimedGate(self._gate, counts.limit_waits)
@@ -468,17 +479,17 @@ class _PlainFunction(PolicyFunction):
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
-        if isinstance(result, _RUNS_LATER):  # a request of aiohttp, or a task
+        if isinstance(result, _RUNS_LATER):  # such as a request of aiohttp, or an asyncio task
             if isinstance(result, Coroutine):
                 result.close()
             raise TypeError(
                 f"Policy(fn): {self._settings.label} returned a {type(result).__name__}, whose "
                 "call would run without the policy: surround an 'async def' that awaits it"
             )
-        # The result of a ``contextlib.contextmanager`` has a generator, whose body runs later, too.
+        # A context manager that ``contextlib.contextmanager`` made has a generator (``gen``). The
+        # body of this generator would run later, too.
         made = getattr(result, "gen", None) if type(result).__module__ == "contextlib" else result
         if isinstance(made, types.GeneratorType | types.AsyncGeneratorType):
-            # A generator would run later, without the policy. A cache would keep a used generator.
             raise TypeError(
                 f"Policy(fn): {self._settings.label} is a generator, whose body would run "
                 "without the policy: return a list, or surround the function that it calls"

@@ -1,4 +1,4 @@
-"""``CallPump``: moves items from a source into calls, and their results into a sink."""
+"""``CallPump``: makes a call for each item of a source, and passes the results to a sink."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ from rstreams_fast.core import CallWindow
 __all__ = ["CallPump", "ItemSource", "ResultSink"]
 
 RESULTS_PER_TAKE: Final = 1024
-"""The most results that are taken from the window at once."""
+"""The maximum number of results that the sink takes from the ``CallWindow`` in one ``take``."""
 
 WORK_PER_TURN: Final = 4096
-"""The most calls and results in one step: then the loop handles its sockets and timers."""
+"""``move`` returns after about this number of submitted items and results, so that the event loop
+can handle its sockets and timers."""
 
 
 class ItemSource(Protocol):
-    """The items that the pump makes calls for. The loop's thread calls its methods."""
+    """Provides the items of a ``CallPump``. Only the event loop's thread calls the methods."""
 
     def next(self, rows: int) -> Any | None:
-        """Return the next part, of at most ``rows`` rows; ``None``: it is not ready, or the end."""
+        """Return the next part of the input, which has at most ``rows`` rows.
+
+        ``None``: the next part is not available yet, or the input has ended.
+        """
 
 
 class ResultSink(Protocol):
-    """Receives the results of the calls. The loop's thread calls its methods."""
+    """Receives the results of a ``CallPump``. Only the event loop's thread calls the methods."""
 
     @property
     def most_pending(self) -> int:
-        """The most running calls, together with the results that the sink has not taken."""
+        """The maximum number of submitted items whose results the sink has not taken yet."""
 
     @property
     def room(self) -> int:
-        """The most rows of the next part of the source; 0: request no part now."""
+        """The maximum number of rows in the next part of the source; 0: request no part now."""
 
     def expect(self, part: Any, /) -> list[Any]:
-        """Prepare for the results of ``part``; return the items to call the function with."""
+        """Prepare for the results of ``part``; return the items for which to make calls."""
 
     def take(self, window: CallWindow, most: int) -> int:
-        """Take up to ``most`` results, fewer if the output is blocked; return how many."""
+        """Take up to ``most`` results, or fewer if the output is full; return the number taken."""
 
 
 class CallPump:
-    """Moves items into calls, and results into a sink. Only the loop's thread uses it."""
+    """Makes a call for each item of a source, and passes the results to a sink.
+
+    Only the event loop's thread may use the pump.
+    """
 
     def __init__(
         self,
@@ -57,23 +64,24 @@ class CallPump:
         self._items: list[Any] = []
         self._next_item = 0
         self.submitted = 0
-        """How many items the window has taken."""
+        """The number of items that the ``CallWindow`` has accepted."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether the pump has no item, no running call and no result."""
+        """Whether no item waits for its call, no call is running, and no result waits."""
         return self._window.pending == 0 and not self._items
 
     @property
     def waiting_items(self) -> list[Any]:
-        """The items that wait for a call."""
+        """The items that the ``CallWindow`` has not accepted yet."""
         return self._items[self._next_item :]
 
     def move(self) -> bool:
-        """Move results out and items in, until nothing can move, or a call has failed.
+        """Pass results to the sink and submit items, until neither is possible or a call fails.
 
         Returns:
-            Whether more can be moved in a later step of the loop.
+            ``True`` if this method has stopped after ``WORK_PER_TURN`` items and results: then the
+            caller must call it again in a later step of the loop.
         """
         window, done = self._window, 0
         while done < WORK_PER_TURN:
@@ -87,7 +95,7 @@ class CallPump:
         return True
 
     def _submit(self, window: CallWindow) -> int:
-        """Submit items while more calls may start; return how many, or 1 if the source advanced."""
+        """Submit items while there is room. Return their number, or 1 if a part has no items."""
         if not self._engine.has_room:
             return 0
         limit = self._sink.most_pending
@@ -110,5 +118,5 @@ class CallPump:
         self._next_item += taken
         self.submitted += taken
         if self._next_item == len(items):
-            self._items, self._next_item = [], 0  # the old list would keep all items alive
+            self._items, self._next_item = [], 0  # the old list would keep all its items alive
         return taken

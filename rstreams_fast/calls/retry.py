@@ -1,4 +1,4 @@
-"""When a call is made again: ``Retry`` after a failure, ``RetryAfter`` if the service asks."""
+"""``Retry``: when a failed call is repeated. ``RetryAfter``: the service asks for a later call."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ from rstreams_fast.calls.functions import check_exceptions, check_positive_int
 __all__ = ["PATIENCE_SECONDS", "Retry", "RetryAfter", "is_retryable"]
 
 PATIENCE_SECONDS: Final = 300.0
-"""The default of ``patience``, and the longest time for which the calls under a limit stop."""
+"""The default of ``Policy(patience)``, and the maximum time for which a ``RetryAfter`` stops the
+calls under a limit, in seconds."""
 
 HOPELESS: Final = (
     *(TypeError, AttributeError, NameError, ImportError, SyntaxError, NotImplementedError),
     *(RecursionError, pickle.PickleError),
 )
-"""Errors of the program itself: the next attempt would raise the same error."""
+"""Errors in the program itself. By default they are not retried, because the next attempt would
+raise the same error."""
 
 
 class RetryAfter(Exception):
     """A user's function raises this error when the service asks for no calls for ``seconds``.
 
-    The call waits, and is made again, even without ``retry``. This uses up no attempts and no
-    budget of retries, and a ``circuit`` does not count a failure. With a ``limit`` all calls under
-    the limit wait. With ``batch`` a ``RetryAfter`` may also be the result of one key in the list:
-    the row of this key waits, and joins a later call.
+    The call waits and is repeated, even without ``retry``. This uses up neither retries nor the
+    retry budget, and a ``circuit`` counts no failure. With a ``limit`` all calls under the limit
+    wait. With ``batch`` the function may also return a ``RetryAfter`` as the result of one key in
+    the list: then the row of this key waits, and joins a later call.
 
-    All waits of a call together take at most the ``patience`` of its policy, by default 300
-    seconds. After that the call fails with this exception. A ``deadline`` bounds the waits, too. No
-    ``RetryAfter`` stops the calls under a limit for longer than the patience (300 seconds, if the
-    patience is 0 or longer): a timestamp instead of a delay, such as 1.9e9, must not stop later
-    jobs.
+    All these waits of a call together take at most the ``patience`` of its policy, by default 300
+    seconds. After that the call fails with this exception. A ``deadline`` bounds the waits, too. A
+    ``RetryAfter`` stops the calls under a limit for at most ``patience`` seconds, and never for
+    more than 300. If the patience is 0, the maximum is 300 seconds. The maximum protects later jobs
+    from a timestamp, such as 1.9e9, that was passed instead of a delay.
 
     Args:
         seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
             HTTP date. A negative number and a past date mean 0. ``None``: the service gave no time.
-            After 0 and ``None`` the call waits for 10 ms, then twice as long each time, up to a
-            second.
-        *args: More arguments of the exception; its text shows them.
+            After 0 and ``None`` the call waits for 10 ms. Each further wait of the call is twice as
+            long, up to one second.
+        *args: More arguments of the exception; the text of the exception shows them.
 
     Raises:
         TypeError: ``seconds`` has another type.
-        ValueError: ``seconds`` is not finite, or is a text of another form.
+        ValueError: ``seconds`` is not finite, or is a text in another format.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class RetryAfter(Exception):
 
 
 def _seconds_of(value: Any) -> float:
-    """Return the delay that ``value`` means, in seconds."""
+    """Convert the argument of ``RetryAfter`` to a number of seconds, 0 or more."""
     seconds = value
     if value is None:
         return 0.0
@@ -95,11 +97,11 @@ def _seconds_of(value: Any) -> float:
 def _seconds_until(text: str) -> float:
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError, OverflowError):  # OverflowError: a number is too large
+    except (TypeError, ValueError, OverflowError):  # OverflowError: the date has a huge number
         raise ValueError(
             f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
         ) from None
-    # parsedate_to_datetime returns no tzinfo for "-0000", which means UTC.
+    # For the zone "-0000", which means UTC, parsedate_to_datetime returns a time without tzinfo.
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return moment.timestamp() - time.time()
@@ -107,32 +109,32 @@ def _seconds_until(text: str) -> float:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often and when a failed call is made again.
+    """How often and when a failed call is repeated.
 
     Before retry *n* a call waits ``backoff * factor**(n - 1)`` seconds, never more than
-    ``max_backoff``. A call that waits for its next attempt still counts as running. All numbers are
-    finite.
+    ``max_backoff``. A call that waits for its next attempt still counts as running. All numbers
+    must be finite.
 
     Args:
-        times: The most retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three
-            further attempts after the first attempt, so four calls at most.
+        times: The maximum number of retries, as in ``Stream.retry(times)``. ``Retry(3)`` makes up
+            to three further attempts after the first attempt, so at most four attempts.
         backoff: Seconds before the first retry.
         factor: The ratio of each wait to the previous wait, 1 or more.
-        max_backoff: The most seconds of a wait.
-        jitter: The largest share of a wait, from 0 to 1, that is left out at random. This keeps
-            many callers from retrying at the same moment. With 1 ("full jitter") a wait is any time
-            up to its full length.
-        on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
-            Default: every ``Exception``, with two exceptions. No retry follows an error of the
-            program, since the next attempt would fail in the same way: ``TypeError``,
-            ``AttributeError``, ``NameError``, ``ImportError``, ``SyntaxError``,
-            ``NotImplementedError``, ``RecursionError`` and ``pickle.PickleError``. No retry follows
-            an exception whose attribute ``is_hopeless`` is true, such as an ``HttpError`` with the
-            status 404. Calls are repeated after a ``ValueError`` or ``KeyError``: a truncated
-            answer raises these errors, too.
-        budget: The largest share of the calls that may be retries, such as 0.1. It applies in each
-            worker process to all stages with the same object; the first ten retries are free. So
-            retries do not multiply the calls of a broken service. Default: no bound.
+        max_backoff: The maximum wait before a retry, in seconds.
+        jitter: The maximum fraction, from 0 to 1, by which each wait is shortened at random. This
+            keeps many callers from retrying at the same moment. With 1 ("full jitter") a wait is
+            any time up to its full length.
+        on: The exception types that are retried. A time-out is a ``TimeoutError``. Default: every
+            ``Exception``, except two kinds. The first kind is an error of the program, since the
+            next attempt would fail in the same way: ``TypeError``, ``AttributeError``,
+            ``NameError``, ``ImportError``, ``SyntaxError``, ``NotImplementedError``,
+            ``RecursionError`` and ``pickle.PickleError``. The second kind is an exception whose
+            attribute ``is_hopeless`` is true, such as an ``HttpError`` with the status 404. A
+            ``ValueError`` or ``KeyError`` is retried: a truncated answer raises these errors, too.
+        budget: The maximum number of retries, as a fraction of the calls, such as 0.1. So retries
+            do not multiply the calls of a broken service. In each worker process all stages with
+            the same ``Retry`` object share the budget. The first ten retries are free. Default: no
+            bound.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -180,9 +182,9 @@ class Retry:
 
 
 def is_retryable(retry: Retry, error: Exception) -> bool:
-    """Whether ``retry`` makes another attempt after ``error``."""
+    """Return whether ``error`` is an exception that ``retry`` retries."""
     if retry.on is not None:
         return isinstance(error, retry.on)
-    # Ask the class, not the instance: an instance may answer any name (__getattr__).
+    # Look for ``is_hopeless`` in the class: an instance's __getattr__ may accept any name.
     has_word = hasattr(type(error), "is_hopeless")
     return not isinstance(error, HOPELESS) and not (has_word and error.is_hopeless is True)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Times and traces some calls of a ``CallWindow``; the other calls take no more time."""
+"""Times and traces some calls of a ``CallWindow``, and does not slow down its other calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rstreams_fast.core import CallWindow
 __all__ = ["WindowSamples"]
 
 TRACED_EVERY: Final = 16
-"""If one of ``TRACED_EVERY`` calls, or more, is traced, the window calls ``sampled`` each time."""
+"""If more than one of ``TRACED_EVERY`` calls is traced, the ``CallWindow`` makes each call through
+the wrapper ``sampled``."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -21,7 +22,8 @@ Call = Callable[..., Awaitable[Any]]
 class WindowSamples:
     """Times and traces some of the calls of ``fn`` that a ``CallWindow`` makes.
 
-    The window calls ``fn`` itself for all other calls. Only the loop's thread may use the object.
+    The window makes these calls through a wrapper, and all other calls directly. Only the event
+    loop's thread may use the object.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class WindowSamples:
         tracer: Tracer | None,
         traced: Call,
     ) -> None:
-        """``call_with`` sets the function to call. Without ``counts`` no call is
-        timed. ``traced(timing, *args)`` makes a traced call; ``timing`` times an awaitable.
+        """``call_with(function)`` makes the window call ``function`` from now on.
+
+        Without ``counts`` no call is timed. ``traced(timing, *args)`` makes a traced call of
+        ``fn``: it wraps the awaitable of the call in ``timing``, to measure the latency.
         """
         self._window = window
         self._call_with = call_with
@@ -63,13 +67,13 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Count the calls that the window has started: some of them still wait for the limit.
+        # Count all calls that the window has started, including calls that wait for a permit.
         self._tracer.calls_to_skip -= 1 if self._samples_each else started - self._begun
         self._begun = started
         return self._tracer.calls_to_skip < 0
 
     def sample_next(self) -> None:
-        """Time or trace the next call, if enough calls were made since the last such call."""
+        """If the next call is due to be timed or traced, make the window call the wrapper."""
         started, tracer = self._window.started, self._tracer
         if (self._times and started >= max(TIMED_FIRST, self._timed + TIMED_EVERY)) or (
             tracer is not None and started - self._begun >= tracer.calls_to_skip

@@ -1,4 +1,4 @@
-"""The words (keyword arguments) of a ``Policy``, and the settings for one function's calls."""
+"""The keyword arguments of a ``Policy``, and the settings for the calls of one function."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rstreams_fast.calls.retry import PATIENCE_SECONDS, Retry
 __all__ = ["DEFAULT_CONCURRENCY", "CallSettings", "PolicySettings"]
 
 DEFAULT_CONCURRENCY: Final = 64
-"""Calls that run at once, in a partition or a stream."""
+"""The default number of concurrent calls, in each partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings:
-    """The checked keyword arguments of a policy. ``Policy`` documents each of them."""
+    """The checked keyword arguments of a policy. The class ``Policy`` documents each argument."""
 
     timeout: float | None = None
     deadline: float | None = None
@@ -42,7 +42,7 @@ class PolicySettings:
     cache: Cache | None = None
     journal: Journal | None = None
     patience: float = PATIENCE_SECONDS
-    key: Callable[..., Any] | None = field(default=None, repr=False)  # may hold a secret
+    key: Callable[..., Any] | None = field(default=None, repr=False)  # repr may show a secret
 
     def __post_init__(self) -> None:
         kinds = {
@@ -67,50 +67,50 @@ class PolicySettings:
 
     @property
     def is_metered(self) -> bool:
-        """Whether the policy counts the units that each attempt spends."""
+        """Whether a ``Meter`` counts each attempt: for a budget, or for the units of a limit."""
         return self.budget is not None or (self.limit is not None and bool(self.limit.units))
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The names of the units that the limit or the budget counts, without calls."""
+        """The sorted names of the units of the limit and the budget, without ``calls``."""
         of_limit = None if self.limit is None else self.limit.units
         of_budget = {} if self.budget is None else self.budget.units
         return tuple(sorted({*(of_limit or {}), *of_budget} - {CALLS}))
 
     @property
     def most_held(self) -> float:
-        """The most seconds for which one ``RetryAfter`` stops all calls under a limit."""
+        """After a ``RetryAfter``, calls under a limit stop for at most this number of seconds."""
         return self.patience or PATIENCE_SECONDS
 
     @property
     def remembers(self) -> bool:
-        """Whether a cache or a journal may answer instead of a call."""
+        """Whether the policy has a cache or a journal, which may have the result of a call."""
         return self.cache is not None or self.journal is not None
 
     @property
     def outlives(self) -> bool:
-        """Whether results outlive the process, so that keys must be plain values."""
+        """Whether results are stored outside of the process, so that keys must be plain values."""
         in_file = self.cache is not None and self.cache.scope == "executor"
         return in_file or self.journal is not None
 
 
 @dataclass(frozen=True, repr=False)
 class CallSettings:
-    """A function, its policy, and the number of its calls at once."""
+    """A function, its policy, and the maximum number of its concurrent calls."""
 
     fn: Callable[..., Any]
     policy: PolicySettings = field(default_factory=PolicySettings)
     concurrency: int = DEFAULT_CONCURRENCY
     batch: Batching | None = None
     as_outcomes: bool = False
-    """Whether a call results in an ``Outcome``, even if it failed."""
+    """Whether each call returns an ``Outcome``, even if the call fails."""
     auto: bool = False
-    """Whether the number of calls at once adapts, with ``concurrency`` as its bound."""
+    """Whether the number of concurrent calls adapts to the service, up to ``concurrency``."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
     called_id: str = field(init=False)
-    """The id of ``fn`` and of the factory of its client. Names would not do: two functions may have
-    the same name."""
+    """The id of ``fn`` in cache keys: a unique id, or the name of ``fn`` if the cache has a name. A
+    stage adds the id of the factory that makes its client."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -131,12 +131,12 @@ class CallSettings:
                 )
 
     def __repr__(self) -> str:
-        # The repr of fn is left out: for a partial it shows the arguments.
+        # Do not show the repr of fn: the repr of a partial shows its arguments.
         return f"{type(self).__name__}({self.label})"
 
     @property
     def is_guarded(self) -> bool:
-        """Whether attempts need more than a limit: a time-out, retry or circuit, for example."""
+        """Whether calls need the wrapper ``guarded``, for example for a time-out or for retries."""
         policy = self.policy
         words = (policy.timeout, policy.retry, policy.circuit, policy.deadline)
         more = self.auto or self.as_outcomes or policy.is_metered
@@ -144,10 +144,10 @@ class CallSettings:
 
     @property
     def makes_fewer_calls(self) -> bool:
-        """Whether there may be fewer calls than rows, because of lists, a cache or a journal."""
+        """Whether there may be fewer calls than rows: with lists of keys, a cache or a journal."""
         return self.batch is not None or self.policy.remembers
 
     @property
     def running_rows(self) -> int:
-        """The most rows in running calls, and in the lists of the next calls."""
+        """The maximum number of rows in running calls, and in lists for the next calls."""
         return self.concurrency if self.batch is None else 2 * self.concurrency * self.batch.rows

@@ -1,4 +1,4 @@
-"""The threads of a stage: they end with the task, and take little memory."""
+"""``ThreadGroup``: the threads of a partition, which end with the Spark task."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from typing import Final
 __all__ = ["STAGE_CLOSE_SECONDS", "ThreadGroup"]
 
 STAGE_CLOSE_SECONDS: Final = 2.0
-"""How long closing a stage waits for its threads."""
+"""How long the end of a stage waits for the threads of the stage."""
 
 STACK_BYTES: Final = 1 << 20
-"""Stack size of a thread if the worker's memory is limited: an eighth of the default."""
+"""The stack size of a thread in bytes if the worker's memory is limited: an eighth of the usual
+default."""
 
 M_ARENA_MAX: Final = -8
-"""``M_ARENA_MAX`` in glibc's ``malloc.h``: the option for the largest number of heaps."""
+"""``M_ARENA_MAX`` of glibc's ``malloc.h``: the ``mallopt`` option for the number of heaps."""
 
 _STREAM_PREFIX: Final = "rstreams-fast-"
 """The prefix of the names of all threads that streams start."""
 
 _TIMER_NAME: Final = "rstreams-fast-timer"
-"""The timer thread has this prefix too, but belongs to no stream, and ends by itself."""
+"""The name of the timer thread. It has the prefix of stream threads, but the timer thread belongs
+to no stream, and ends by itself."""
 
 _stack_size_lock = threading.Lock()
 
 
 def _stack_bytes() -> int:
-    """Return the stack size for new threads; 0: the system's default.
+    """Return the stack size for new threads in bytes; 0: the system's default.
 
-    A limit on the worker's memory (``spark.executor.pyspark.memory``) counts reserved memory:
-    stacks, and the heap that glibc gives each thread. Without a limit a user's function may recurse
-    as deep as on the main thread: 1 000 calls, each through ``sorted(key=...)``, take more than
-    ``STACK_BYTES``.
+    If ``spark.executor.pyspark.memory`` limits the worker's memory, the limit counts reserved
+    memory: stacks, and the heap that glibc reserves for each thread. So stacks are small then.
+    Without a limit the default remains, so that a user's function can recurse as deeply as on the
+    main thread. 1 000 nested calls through ``sorted(key=...)`` need more than ``STACK_BYTES``.
     """
     try:
         import resource
-    except ImportError:  # Windows
+    except ImportError:  # Windows has no module ``resource``
         return 0
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return 0
@@ -50,8 +52,8 @@ def _stack_bytes() -> int:
 
 @functools.cache
 def _keep_to_one_heap() -> None:
-    """Make all threads share one heap: glibc would reserve 64 MiB for the heap of each thread."""
-    # If the C library is not glibc, there is nothing to do.
+    """Make all threads share one heap. Otherwise glibc reserves 64 MiB for each thread's heap."""
+    # These errors mean that the C library is not glibc. Then there is nothing to do.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -59,7 +61,7 @@ def _keep_to_one_heap() -> None:
 
 
 def start_thread(target: Callable[[], object], name: str) -> threading.Thread:
-    """Start a daemon thread in a copy of the caller's context."""
+    """Start a daemon thread that calls ``target`` in a copy of the caller's context."""
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
     with _stack_size_lock:
@@ -72,11 +74,11 @@ def start_thread(target: Callable[[], object], name: str) -> threading.Thread:
 
 
 class ThreadGroup:
-    """Starts the threads of one partition, and waits for their end. Thread-safe."""
+    """Starts the threads of one partition, and waits until they have ended. Thread-safe."""
 
     def __init__(self) -> None:
         self.on_failure: Callable[[BaseException], object] = lambda _: None
-        """Called by a thread with the exception that ended its target."""
+        """A thread calls this function with the exception that its ``target`` has raised."""
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
@@ -92,12 +94,12 @@ class ThreadGroup:
             self.on_failure(raised)
 
     def adopt(self) -> None:
-        """Add the calling thread to the group. This is the initializer of the loop's executor."""
+        """Add the calling thread to the group. Threads of the loop's executor call this first."""
         with self._lock:
             self._threads.append(threading.current_thread())
 
     def adopt_streams(self, before: Collection[threading.Thread]) -> None:
-        """Add the threads that streams have started, except the threads in ``before``."""
+        """Add all running threads that streams have started, except the threads in ``before``."""
         with self._lock:
             self._threads.extend(
                 thread
@@ -108,7 +110,7 @@ class ThreadGroup:
             )
 
     def join(self, seconds: float) -> list[str]:
-        """Wait up to about ``seconds`` for the threads; return the names of those still running."""
+        """Wait up to ``seconds`` for the threads; return the names of threads still running."""
         deadline = time.monotonic() + seconds
         with self._lock:
             threads = list(self._threads)

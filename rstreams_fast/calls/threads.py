@@ -1,4 +1,4 @@
-"""Calls of plain functions on threads, which an event loop awaits."""
+"""Calls plain (not ``async``) functions on threads, so that an event loop can await the calls."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ W = TypeVar("W")
 
 
 class CallThreads(Generic[W]):
-    """Up to ``size`` threads, which call ``do`` with each item of work in the order of ``put``.
+    """A pool of up to ``size`` threads, which call ``do`` with each item in the order of ``put``.
 
-    ``start`` starts a thread when it is needed, as ``ThreadGroup.start`` does. Work that no thread
-    has taken at ``close``, and all later work, is passed to ``abandon``. Any thread may call any
-    method.
+    ``start`` is a function like ``ThreadGroup.start``; it is called when another thread is needed.
+    ``close`` calls ``abandon``, instead of ``do``, with each item that no thread has begun. Items
+    that are put after ``close`` are abandoned, too. Any thread may call any method.
     """
 
     def __init__(
@@ -45,11 +45,12 @@ class CallThreads(Generic[W]):
         self._start = start
         self._name = name
         self._threads = 0
-        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()  # callers bound its size
+        # The queue has no bound: the callers of ``put`` bound the number of items.
+        self._work: queue.SimpleQueue[W | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
     def put(self, work: W, wanted: int) -> None:
-        """Let a thread do ``work``; start a thread if fewer than ``wanted`` threads exist."""
+        """Queue ``work`` for a thread. Start a thread if fewer than ``wanted`` threads exist."""
         if self._threads < wanted and self._threads < self._size:
             self._add_thread()
         self._work.put(work)
@@ -62,7 +63,7 @@ class CallThreads(Generic[W]):
                 try:
                     self._start(self._run, f"{self._name}-{self._threads + 1}")
                 except RuntimeError as refused:
-                    # The system starts no more threads: go on with fewer.
+                    # The system cannot start another thread: go on with the existing threads.
                     if not self._threads:
                         raise StageError(f"no thread can be started for {self._name}") from refused
                     self._size = self._threads
@@ -76,7 +77,7 @@ class CallThreads(Generic[W]):
             del work
 
     def close(self) -> None:
-        """End the threads. Each thread first finishes the work that it has begun."""
+        """Abandon the queued work, and end each thread when it has finished its present work."""
         with self._lock:
             self._size, self.closed = 0, True
         with contextlib.suppress(queue.Empty):
@@ -88,7 +89,9 @@ class CallThreads(Generic[W]):
 
 
 class _CallOnThread(asyncio.Future[Any]):
-    """A call on a thread. ``cancel`` cannot stop the call: the future ends when the call ends."""
+    """The future of a call on a thread. ``cancel`` cannot stop the thread: a cancelled future is
+    done when the call has ended.
+    """
 
     is_abandoned = False
 
@@ -101,9 +104,9 @@ _Job = tuple[_CallOnThread, Context, tuple[Any, ...]]
 
 
 class ThreadedCalls:
-    """Makes calls of a sync function awaitable, on up to ``size`` threads.
+    """Calls a plain function on up to ``size`` threads. Each call returns an asyncio future.
 
-    Only the loop's thread may use the object.
+    Only the event loop's thread may use the object.
     """
 
     def __init__(
@@ -122,20 +125,21 @@ class ThreadedCalls:
         self._notified = False
         self._open: set[_CallOnThread] = set()
         self._lock = threading.Lock()
-        self._running_threads = 0  # the number of threads that are in a call
+        self._running_threads = 0  # the number of threads that are executing a call
         self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
-        """Start a call."""
+        """Queue a call with ``args``; return the future of its result."""
         future = _CallOnThread(loop=self._loop)
         self._open.add(future)
         self._threads.put((future, copy_context(), args), len(self._open))
         return future
 
     def abandon(self, gate: PermitGate | None) -> None:
-        """Cancel the futures, and return the permits to the limit. Call ``close`` before.
+        """Cancel all open futures, and return the permits of ``gate`` to the limit.
 
-        A thread that is still in a call returns its permit when that call ends.
+        The caller must call ``close`` first. A thread that is still executing a call returns its
+        permit when the call ends.
         """
         with self._lock:
             if gate is not None:
@@ -171,11 +175,12 @@ class ThreadedCalls:
         except BaseException as raised:
             failure = _settable_error(self._label, raised)
         self._outcomes.append((future, result, failure))
-        # The failure's traceback refers to this frame, which would keep these objects alive.
+        # Delete these variables: the traceback of ``failure`` refers to this frame, which would
+        # keep their objects alive.
         del job, future, context, args, result, failure
         if not self._notified:
             self._notified = True
-            # If the loop is closed, nothing awaits the call.
+            # RuntimeError: the loop is closed, so nothing awaits the call.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver)
 
@@ -197,10 +202,11 @@ class ThreadedCalls:
 
 
 def _settable_error(label: str, raised: BaseException) -> Exception:
-    """Return ``raised``, or a wrapper for an exception that no future can carry.
+    """Return ``raised``, or a replacement if a future must not have this exception.
 
-    ``SystemExit`` or ``KeyboardInterrupt`` in a future would end the loop. In a ``StageError``
-    such an exception fails the stage, not only one row.
+    A future cannot have a ``StopIteration``; a ``RuntimeError`` replaces it. ``SystemExit`` or
+    ``KeyboardInterrupt`` in a future would end the loop. A ``StageError`` replaces them, so that
+    the stage fails, not only one row.
     """
     if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
         return raised

@@ -1,4 +1,4 @@
-"""Traces of calls: a traced call reports its attempts, its waits and its end. Few are traced."""
+"""Traces of some of the calls. A traced call reports its failures and its waits to a ``Trace``."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ __all__ = ["Trace", "Tracer", "current", "note_wait", "sampled", "traced_call", 
 
 
 class Trace(Protocol):
-    """The trace of one call."""
+    """The trace of one call. The call reports its failed attempts, its waits and its failure."""
 
     counts: object
-    """The counts of the call. If its function calls another function with a policy, the inner call
-    has other counts."""
+    """The ``CallCounts`` of the traced call. The function of this call may call another function
+    with a policy: that inner call has other ``CallCounts``, and does not report to this trace."""
 
     def note_failed_attempt(self, error: BaseException, /) -> None:
-        """Note that an attempt has failed with ``error``."""
+        """Record that an attempt has failed with ``error``."""
 
     def note_failure(self, error: BaseException, /) -> None:
-        """Note that the call has failed with ``error``, although it returns an ``Outcome``."""
+        """Record that the call has failed with ``error``, even if it returns an ``Outcome``."""
 
     def note_wait(self, cause: str, seconds: float, /) -> None:
-        """Note that the call has waited before an attempt; ``cause`` is ``limit``, for example."""
+        """Record a wait before an attempt. ``cause``: ``"limit"``, ``"service"`` or ``"retry"``."""
 
 
 class Tracer(Protocol):
-    """Begins the traces of a run of a stage. One thread at a time may use the object."""
+    """Makes the traces of a stage in one partition. One thread at a time may use the object."""
 
     calls_to_skip: int
-    """How many calls come before the next traced one. The code that makes calls counts it down."""
+    """The number of calls before the next traced call. The code that makes calls decrements it."""
 
     every: float
-    """One of ``every`` calls is traced, on average."""
+    """On average, one of ``every`` calls is traced."""
 
     def begin(self) -> AbstractContextManager[Trace]:
-        """Choose the next call to trace. Return a context manager for this call, and its trace.
+        """Return a context manager that traces one call; set ``calls_to_skip`` for the next trace.
 
-        In the block the trace is ``current``. The end of the block ends the trace.
+        The call must run in the ``with`` block. In the block ``current`` has the trace. The end of
+        the block ends the trace.
         """
 
 
 current: Final[ContextVar[Trace | None]] = ContextVar("current_trace", default=None)
-"""The trace of the present call."""
+"""The trace of the current call; ``None`` if the call is not traced."""
 
 waited_before: Final[ContextVar[float]] = ContextVar("waited_before_trace", default=0.0)
-"""Seconds that the present call has waited for its limit, before its trace could begin."""
+"""The seconds that the current call waited for a permit of its limit before its trace began."""
 
 
 def note_wait(seconds: float) -> None:
-    """Note that the present call has waited ``seconds`` for its limit."""
+    """Record that the current call has waited ``seconds`` for a permit of its limit."""
     if (trace := current.get()) is not None:
         trace.note_wait("limit", seconds)
     else:
@@ -61,7 +62,7 @@ def note_wait(seconds: float) -> None:
 
 
 def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` that traces all calls; it does not pass on its first argument."""
+    """Return a wrapper of ``fn`` that traces each call, and ignores its first argument (timing)."""
 
     async def call(_: object, *args: Any) -> Any:
         with tracer.begin():
@@ -71,7 +72,7 @@ def traced_call(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[.
 
 
 def sampled(fn: Callable[..., Awaitable[Any]], tracer: Tracer) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` through which the ``tracer`` traces some calls."""
+    """Return a wrapper of ``fn`` that traces the calls which ``tracer`` chooses."""
 
     async def traced(*args: Any) -> Any:
         with tracer.begin() as trace:

@@ -1,4 +1,4 @@
-"""The units that a call spends, such as tokens: an estimate, which the call corrects."""
+"""Counts the units that calls spend, such as tokens: first an estimate, later the real cost."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ _LEFT: Final = "_left"
 
 
 Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
-"""Estimates the units of a call from its arguments."""
+"""A function that estimates from a call's arguments how much of each unit the call will spend."""
 
 
 class Usage:
-    """The units that one attempt spends. The function's thread writes, the loop's thread reads."""
+    """The units of one attempt. The function's thread writes them, the loop's thread reads them."""
 
     __slots__ = ("counted", "estimate", "left", "outer", "passed_circuit", "reset", "spent")
 
     def __init__(
         self, estimate: dict[str, float], counted: frozenset[str], outer: Usage | None
     ) -> None:
-        """``counted`` are the units of the limit and the budget. ``outer`` is the usage of the
-        outer call, if a function with a policy calls another such function.
+        """``counted`` contains the names of the units that the limit and the budget count.
+
+        ``outer``: if another function with a policy makes this call, the usage of that function.
         """
         self.estimate = estimate
         self.counted = counted
@@ -52,17 +53,21 @@ class Usage:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The estimate of each unit of the limit, in the order of their names."""
+        """The estimate of each unit of the limit, in the order of the units' names."""
         return tuple(self.estimate.values())
 
     def cost(self, unit: str, refused: bool) -> float:
-        """Return the units that the attempt reported; else its estimate, or 0 if it was refused."""
+        """Return how much of ``unit`` the attempt has spent.
+
+        This is the amount that the function has reported. Without a report it is the estimate, or 0
+        if the service has refused the attempt.
+        """
         return self.spent.get(unit, 0.0 if refused else self.estimate.get(unit, 0.0))
 
     def settle(self, gate: PermitGate | TimedGate, pace: Pace, refused: bool) -> bool:
-        """Tell ``gate``, the limit, by how much the real cost of the attempt exceeds the estimate.
+        """Charge the limit of ``gate`` for the difference between real cost and estimate.
 
-        Return whether the service has too few units left for another call of this weight.
+        Returns whether the service has too few units left for another call with this estimate.
         """
         change = []
         for unit, estimate in self.estimate.items():
@@ -79,9 +84,10 @@ _current: Final[ContextVar[Usage | None]] = ContextVar("current_usage", default=
 
 
 def _usage_of(word: str, unit: str, names_of: Callable[[Usage], Collection[str]]) -> Usage | None:
-    """Return the innermost usage that has the ``unit``; ``None`` if no usage has any unit.
+    """Return the usage of the innermost running call whose policy has the ``unit``.
 
-    ``TypeError``: the usages around the call have other units only. ``word`` names the argument.
+    ``None``: no policy of a running call has units. Raises ``TypeError`` if these policies have
+    other units only. ``word`` is the name of the argument in the text of the error.
     """
     usage, known = _current.get(), set[str]()
     while usage is not None:
@@ -99,13 +105,13 @@ def _usage_of(word: str, unit: str, names_of: Callable[[Usage], Collection[str]]
 
 
 def spent(**units: float) -> None:
-    """Report the units that the present call has spent: ``spent(tokens=812)``.
+    """Report the units that the current call has spent: ``spent(tokens=812)``.
 
-    ``spent`` is for functions whose ``Policy`` has a limit with units, or a budget of units; in
-    other functions it has no effect. The amounts of several calls of ``spent`` in one attempt add
+    ``spent`` is for functions whose ``Policy`` has a limit with units, or a budget of units. In
+    other functions it has no effect. If an attempt calls ``spent`` several times, the amounts add
     up. At the end of the attempt the sum replaces the estimate of ``Limit(weigh=...)``. If a
-    function with a policy calls another, the innermost policy that counts the unit gets the amount.
-    Any thread that runs the function may call ``spent``.
+    function with a policy calls another function with a policy, the amount goes to the innermost
+    policy that counts the unit. Any thread that runs the function may call ``spent``.
 
     Args:
         **units: The amount of each unit, a finite number >= 0.
@@ -125,18 +131,18 @@ def spent(**units: float) -> None:
 
 
 def observed(*, reset: float | None = None, **left: float) -> None:
-    """Report the units that the service has left: ``observed(tokens_left=1200)``, from its headers.
+    """Report how many units the service has left: ``observed(tokens_left=1200)``.
 
-    ``observed`` is for functions whose ``Policy`` has a limit with units; in other functions it has
-    no effect. The limit adopts these numbers, since other clients may use the quota, too. If too
-    few units are left for another call, calls wait. Any thread that runs the function may call
-    ``observed``.
+    Many services send these numbers in the headers of an answer. ``observed`` is for functions
+    whose ``Policy`` has a limit with units. In other functions it has no effect. The limit adopts
+    the numbers, since other clients may use the quota, too. If too few units are left for another
+    call, calls wait. Any thread that runs the function may call ``observed``.
 
     Args:
         reset: Seconds until the service restarts its count, if it counts in windows of time. If too
-            few units are left, no call starts before. Omit it for a service that refills the quota
-            continuously.
-        **left: The amount left of a unit, named by the unit and ``_left``.
+            few units are left, no call starts before that time. Omit ``reset`` for a service that
+            refills the quota continuously.
+        **left: The amount left of each unit. The argument's name is the unit's name and ``_left``.
 
     Raises:
         TypeError: An amount is no number; a name does not end in ``_left``; or the limits of the
@@ -161,7 +167,11 @@ _estimated_units: Final = attrgetter("estimate")
 
 
 class Meter:
-    """Estimates the units of each call, waits for its permit, and corrects the estimate later."""
+    """Counts the units of each attempt, for the limit and the budget of a policy.
+
+    Before an attempt the meter estimates the units, and waits for a permit. After the attempt it
+    replaces the estimate by the real cost.
+    """
 
     def __init__(
         self,
@@ -171,7 +181,7 @@ class Meter:
         counts: CallCounts,
         weigh: Weigh,
     ) -> None:
-        """Without a ``loop`` the meter blocks the calling thread."""
+        """Without a ``loop`` the meter blocks the calling thread while a call waits."""
         self._gate: Any = gate
         self._pace = None if policy.limit is None else Pace(policy.limit.numbers)
         self._circuit = None if policy.circuit is None else circuit_of(policy.circuit)
@@ -188,9 +198,9 @@ class Meter:
         self._most_held = policy.most_held
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` and the policy's circuit that measures each call.
+        """Return a wrapper of ``fn`` that applies circuit, budget and limit, and counts the units.
 
-        A call adds the units that it spends to ``bill``, a keyword argument with a dict.
+        The wrapper has a keyword argument ``bill``: a dict to which it adds the spent units.
         """
         if self._circuit is not None:
             fn = self._circuit.wrap(_noted(fn))
@@ -210,7 +220,7 @@ class Meter:
                 error = raised
                 raise
             finally:
-                # ValueError: the garbage collector ends the call in another context.
+                # ValueError: the garbage collector is ending the call in another context.
                 with contextlib.suppress(ValueError):
                     _current.reset(token)
                 self._leave(usage, permit, error, bill)
@@ -220,15 +230,15 @@ class Meter:
         return call
 
     def is_of_weigh(self, error: Exception) -> bool:
-        """Return whether ``weigh`` raised ``error`` just now: then no attempt was made."""
+        """Return whether ``error`` is the latest error of ``weigh``: then no attempt was made."""
         latest, self._weigh_error = self._weigh_error, None
         return error is latest
 
     async def _enter(self, usage: Usage) -> Any:
-        """Wait until a call may be made; return its permit."""
+        """Wait until an attempt may be made; return its permit, or ``None`` without a limit."""
         gate = self._gate
         if self._circuit is not None:
-            self._circuit.check()  # if the circuit is open, fail now, without waiting for a permit
+            self._circuit.check()  # if the circuit is open, fail before waiting for a permit
         if self._account is not None:
             await self._take_from_budget(self._account, self._budget_amounts(usage))
         if gate is None:
@@ -249,7 +259,7 @@ class Meter:
                 self._refilling = self._loop.run_in_executor(None, account.refill)
             refilling = self._refilling
             try:
-                # Other calls wait for the same future: a cancelled call must not cancel it.
+                # Several calls may await this future: a cancelled call must not cancel the future.
                 await asyncio.shield(refilling)
             finally:
                 if refilling.done():
@@ -267,8 +277,8 @@ class Meter:
     def _leave(
         self, usage: Usage, permit: Any, error: Exception | None, bill: dict[str, float] | None
     ) -> None:
-        """Replace the estimate of an attempt by its real cost, and return its permit."""
-        # A CircuitOpenError may also come from the circuit of another function, which fn called.
+        """After an attempt, replace its estimate by its real cost, and release its permit."""
+        # Do not look for a CircuitOpenError, which may come from another function that fn called.
         not_made = self._circuit is not None and not usage.passed_circuit
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
@@ -292,7 +302,7 @@ class Meter:
 
 
 def _noted(fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` that notes in the present usage that the circuit let it pass."""
+    """Return a wrapper of ``fn`` that sets ``passed_circuit`` in the usage of the current call."""
 
     def call(*args: Any) -> Awaitable[Any]:
         usage = _current.get()
@@ -310,7 +320,7 @@ def meter_of(
     gate: PermitGate | TimedGate | None,
     weigh: Weigh | None,
 ) -> Meter | None:
-    """Return the ``Meter`` of a function's calls; ``None`` if its policy counts no units.
+    """Return the ``Meter`` of a function's calls; ``None`` if its policy needs no meter.
 
     ``weigh`` estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the key,
     or the sum over a list of keys.
@@ -331,7 +341,7 @@ def _no_units(args: tuple[Any, ...]) -> dict[str, float]:  # noqa: ARG001
 
 
 def _sum_of_weights(limit: Limit, args: tuple[Any, ...]) -> dict[str, float]:
-    """Return the estimated units of a call with a list of keys: the sum over the keys."""
+    """Return the estimated units of a call with a list of keys: the sum of all keys' estimates."""
     weights = dict.fromkeys(limit.units or {}, 0.0)
     for key in args[0]:
         for unit, weight in weights_of_key(limit, key).items():
