@@ -1,1 +1,1 @@
-"""Limits of calls that stages, workers and hosts share."""
+"""``Limit`` bounds the calls to a service across stages, processes and hosts."""

@@ -1,4 +1,4 @@
-"""The permits of a ``Limit`` for calls on threads: a thread blocks until it has a permit."""
+"""Permits of a ``Limit`` for calls that run on threads: a thread blocks until it gets a permit."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from rstreams_fast.runtime.loops import PrivateLoop
 __all__ = ["BlockingGate", "TimedGate"]
 
 LINGER_SECONDS: Final = 0.2
-"""How long the loop of a gate runs without calls. Meanwhile the gate still uses the limit."""
+"""Interval, in seconds, of the check whether calls still use a private event loop. An unused loop
+closes; an open loop counts as a user of the limit."""
 
 _Permit = tuple[Any, float]
 _Ticket = Future[_Permit]
 
 
 class BlockingGate:
-    """Gives permits to calls on threads, as ``PermitGate`` does for calls on a loop. Thread-safe.
+    """Gives permits to calls on threads, as ``PermitGate`` does on an event loop. Thread-safe.
 
-    A ``PermitGate`` on a private loop gets the permits. The loop's thread starts with the first
-    call, and ends soon after the last call.
+    A private event loop runs a ``PermitGate``, which gets the permits. The thread of this loop
+    starts with the first call, and ends soon after the last call (see ``LINGER_SECONDS``).
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -46,19 +47,19 @@ class BlockingGate:
         self._loop: _PermitLoop | None = None
 
     def _enter(self) -> _PermitLoop:
-        """Return a running loop, which does not end before ``leave``."""
+        """Return a private loop that stays open until the caller calls ``leave`` of this loop."""
         while True:
             loop = self._loop
-            # A forked child lacks the loop's thread, and makes another loop.
+            # A forked child does not have the thread of its parent's loop: make a new loop.
             if loop is None or loop.pid != process_id():
-                # Two threads may both make a loop. Each loop ends after its own calls.
+                # If two threads both make a loop, each loop closes after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
             if loop.enter():
                 return loop
             self._loop = None
 
     def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Block until a call may start that needs the units ``weights``; return its permit."""
+        """Block until a call may start; return its permit. ``weights``: the call's cost by unit."""
         loop = self._enter()
         try:
             return loop, loop.weighed_permit(weights) if weights else loop.permit()
@@ -67,7 +68,7 @@ class BlockingGate:
             raise
 
     def release(self, permit: tuple[_PermitLoop, _Permit]) -> None:
-        """Return a permit."""
+        """Give back a permit that ``take`` returned."""
         loop, own = permit
         try:
             loop.release(own)
@@ -75,27 +76,27 @@ class BlockingGate:
             loop.leave()
 
     def hold(self, seconds: float) -> None:
-        """Admit no call under the limit for ``seconds``."""
+        """Let no call under the limit start for ``seconds``."""
         loop = self._enter()
         loop.hold(seconds)
         loop.leave()
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Charge ``change`` more units than calls had estimated; negative numbers give back."""
+        """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
         if any(change):
             loop = self._enter()
             loop.run_with_gate(lambda gate: gate.spend(change))
             loop.leave()
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
+        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
         loop = self._enter()
         loop.run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
         loop.leave()
 
 
 class TimedGate:
-    """A ``BlockingGate`` for the calls of one thread; ``waits`` sums the time that they wait."""
+    """A ``BlockingGate`` for the calls of one thread; adds up their waiting time in ``waits``."""
 
     def __init__(self, gate: BlockingGate, waits: Waits) -> None:
         self._take = gate.take
@@ -110,56 +111,57 @@ class TimedGate:
         try:
             with self._waits:
                 permit = self._take(weights)
-        except BaseException:  # a signal's exception
+        except BaseException:  # raised by a signal handler
             if permit is not None:
                 self.release(permit)
             raise
         return permit
 
     async def acquire(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        """Do the same as ``take``, and never suspend."""
+        """Do the same as ``take``: block the thread, and never suspend the coroutine."""
         return self.take(weights)
 
 
 class _PermitLoop:
-    """A private loop with a ``PermitGate``, and the threads that wait for its permits.
+    """A private event loop with a ``PermitGate``, and the threads that wait for its permits.
 
-    A ticket is the future of a waiting thread; the permit is its result. A thread passes its permit
-    to the next waiting thread directly, for about ``PERMIT_TURN_SECONDS``. So the loop rarely works
-    while calls follow each other.
+    A ticket is the future of a waiting thread; its result is the permit. A thread whose call ends
+    passes its permit directly to the next waiting thread. A permit goes back to the loop only after
+    about ``PERMIT_TURN_SECONDS``, so the loop has little to do.
     """
 
     def __init__(self, limit: Limit) -> None:
         self.pid = process_id()
         self._limit = limit
         self._private = PrivateLoop("rstreams-fast-limit", serves_threads=True)
-        # Reentrant: a finalizer may end a call on the thread that holds the lock.
+        # Reentrant: a finalizer on the thread that holds the lock may end a call, and lock again.
         self._lock = threading.RLock()
         self._calls = 0
-        """How many calls wait or run."""
+        """Number of calls that wait for a permit, or run with a permit."""
         self._used = False
         """Whether a call has ended since ``_end_if_unused`` last ran."""
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
-        # The number of permits that the loop waits for: one for each ticket (waiting thread). If a
-        # thread passes its permit to a ticket, there is one permit more than tickets.
+        # The number of permits that the loop has requested and not yet received: one for each
+        # ticket (waiting thread). If a thread passes its permit to a ticket, the request stays
+        # open.
         self._requested = 0
         self._idle: list[_Permit] = []
-        self._returns_idle = False  # whether the loop will return the idle permits
+        self._returns_idle = False  # whether a call of ``_return_idle`` is scheduled
         self._held_until = 0.0
-        # After this time a returned permit is offered to other stages first.
+        # From this time on, ``release`` may offer a permit to other stages before this stage.
         self._next_offer = 0.0
         self._gate: PermitGate | None = None
-        self._is_checking = False  # whether a timer runs that ends the loop if no call uses it
+        self._is_checking = False  # whether a timer for ``_end_if_unused`` runs
 
     def enter(self) -> bool:
-        """Keep the loop alive until ``leave``; return ``False`` if the loop has ended already."""
+        """Keep the loop open until ``leave``; return ``False`` if the loop has closed already."""
         with self._lock:
             self._calls += not self._ended
             return not self._ended
 
     def leave(self) -> None:
-        """Let the loop end, if no other call needs it."""
+        """Let the loop close, unless other calls use it."""
         with self._lock:
             self._calls -= 1
             self._used = True
@@ -169,7 +171,8 @@ class _PermitLoop:
         try:
             with self._lock:
                 if self._idle and self._reuses(monotonic()):
-                    # Not pop(): a signal handler may raise after it, and the permit would be lost.
+                    # Not pop(): if a signal handler raised right after it, the permit would be
+                    # lost.
                     permit = self._idle[-1]
                     del self._idle[-1]
                     return permit
@@ -184,10 +187,10 @@ class _PermitLoop:
         return self._wait_for(ticket, self._request if must_request else None, self._refuse)
 
     def release(self, permit: _Permit) -> None:
-        """Pass a permit on to the next call of this stage, or return it to the limit."""
+        """Pass a permit to the next call of this stage, or give it back to the limit."""
         is_idle = False
         try:
-            # A forked child has a copy of its parent's permit: only the parent may return it.
+            # In a forked child the permit is only a copy: the parent gives back the original.
             if self.pid != process_id():
                 return
             now = monotonic()
@@ -201,7 +204,7 @@ class _PermitLoop:
                 if is_kept and ticket is None:
                     is_idle = self._returns_idle = True
                     self._idle.append(permit)
-        except BaseException:  # a signal's exception
+        except BaseException:  # raised by a signal handler
             if self.pid == process_id():
                 give = self._return_idle if is_idle else partial(self._give_back, permit)
                 self._run(give)
@@ -209,8 +212,8 @@ class _PermitLoop:
         if ticket is not None:
             ticket.set_result(permit)
         elif not is_kept:
-            # Do not put this permit among the idle permits. The next call of this stage would take
-            # it before the loop could offer it, and other stages would wait for ever.
+            # Do not make this permit idle: the next call of this stage would take it before the
+            # loop could offer it to other stages, and other stages would wait for ever.
             self._run(partial(self._give_back, permit))
         elif must_return:
             self._run(self._return_later)
@@ -222,7 +225,7 @@ class _PermitLoop:
         self._run(partial(self._hold, seconds))
 
     def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until there is a permit for one call that needs the units ``weights``."""
+        """Block until a call that costs ``weights`` may start; return its permit."""
         ticket: _Ticket = Future()
         return self._wait_for(
             ticket, partial(self._request_weighed, ticket, weights), ticket.set_exception
@@ -236,19 +239,20 @@ class _PermitLoop:
                 self._private.execute(ask, refuse)
             return ticket.result()
         except BaseException:
-            # After a KeyboardInterrupt the loop may have no thread: mark it as ended.
+            # A KeyboardInterrupt may have left the loop without a thread. Mark the loop as ended,
+            # so that later calls make a new loop.
             with self._lock:
                 self._ended, self._requested = True, 0
-            if not ticket.cancel() and ticket.exception() is None:  # it has a permit
+            if not ticket.cancel() and ticket.exception() is None:  # the ticket has a permit
                 self.release(ticket.result())
             raise
 
     def run_with_gate(self, what: Callable[[PermitGate], object]) -> None:
-        """Call ``what`` with the gate, on the loop's thread."""
+        """Call ``what`` with the ``PermitGate``, on the loop's thread."""
         self._run(lambda: what(self._ensure_gate()))
 
     def _reuses(self, now: float) -> bool:
-        """Whether the next waiting call may use a permit that a thread returns."""
+        """Whether a permit that a call releases at the time ``now`` may go to a waiting call."""
         return self._gate is not None and self._gate.reuses_permits and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:
@@ -258,10 +262,10 @@ class _PermitLoop:
         return None
 
     def _run(self, work: Callable[[], object]) -> None:
-        with contextlib.suppress(WorkDroppedError):  # the interpreter exits
+        with contextlib.suppress(WorkDroppedError):  # raised while the interpreter exits
             self._private.execute(work, lambda _: None)
 
-    # -- the loop's thread -------------------------------------------------------------------------
+    # -- methods that run on the loop's thread -----------------------------------------------------
 
     def _ensure_gate(self) -> PermitGate:
         if self._gate is None:
@@ -275,7 +279,8 @@ class _PermitLoop:
         try:
             gate = self._ensure_gate()
         except Exception as raised:
-            # PermitGate fails, for example, if the file of the limit cannot be used.
+            # The constructor of ``PermitGate`` raises, for example, if the limit's file cannot be
+            # used.
             self._refuse(raised)
             return
         if (permit := gate.take()) is not None:
@@ -296,7 +301,7 @@ class _PermitLoop:
     ) -> None:
         try:
             permit = await gate.acquire(weights)
-        except BaseException as raised:  # LimitLost, or CancelledError while Python exits
+        except BaseException as raised:  # LimitLost; or CancelledError, while Python exits
             if ticket.set_running_or_notify_cancel():
                 ticket.set_exception(_limit_lost(raised))
             return
@@ -309,7 +314,7 @@ class _PermitLoop:
     async def _wait(self, gate: PermitGate) -> None:
         try:
             permit = await gate.acquire()
-        except BaseException as raised:  # LimitLost, or CancelledError while Python exits
+        except BaseException as raised:  # LimitLost; or CancelledError, while Python exits
             self._refuse(raised)
         else:
             self._granted(permit, gate)

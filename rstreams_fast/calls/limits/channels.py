@@ -1,6 +1,6 @@
-"""The driver's end of the connection of a host's relay: a channel for each connection of a worker.
+"""The driver's end of a relay's connection, which carries a channel for each worker of a host.
 
-``relay`` defines the frames.
+The module ``relay`` describes relays, and the frames on their connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END: Final = b""
 
 
 class Channel(asyncio.Transport):
-    """The transport of one worker: its bytes share the connection of the host's relay."""
+    """The transport to one worker. Its bytes travel over the shared connection of a relay."""
 
     def __init__(self, channels: Channels, number: int, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Channel(asyncio.Transport):
             self._channels.send(self._number, bytes(data))
 
     def close(self) -> None:
-        """End the channel, after the bytes that were written."""
+        """End the channel after all written bytes are sent."""
         if not self._closing:
             self._channels.end(self._number)
             asyncio.get_running_loop().call_soon(self.lost, None)
@@ -48,14 +48,14 @@ class Channel(asyncio.Transport):
     abort = close
 
     def lost(self, exc: Exception | None) -> None:
-        """Tell the protocol, once, that the channel has ended."""
+        """Call ``connection_lost`` of the worker's protocol, unless that was done before."""
         if not self._closing:
             self._closing = True
             self.protocol.connection_lost(exc)
 
 
 class Channels(asyncio.Protocol):
-    """Passes the frames of a relay to the protocols of its channels."""
+    """Protocol of a relay's connection: passes the bytes of each frame to the worker's protocol."""
 
     def __init__(self, transport: asyncio.Transport, make: Callable[[], asyncio.Protocol]) -> None:
         self._transport = transport
@@ -79,7 +79,7 @@ class Channels(asyncio.Protocol):
             at = start + size
             channel = self._open.get(number)
             if channel is None:
-                # A frame with an old number is for a channel that the driver has ended: ignore it.
+                # The driver has ended the channel with this old number: ignore the frame.
                 if number > self._newest:
                     self._newest = number
                     channel = self._open[number] = Channel(self, number, self._make())
@@ -99,12 +99,12 @@ class Channels(asyncio.Protocol):
         self._open.clear()
 
     def send(self, number: int, data: bytes) -> None:
-        """Send ``data`` over a channel, with all other bytes of this turn of the loop."""
+        """Send ``data`` to a channel, in one write with all other data of this loop iteration."""
         self._unsent[number] = self._unsent.get(number, b"") + data
         self._send_soon()
 
     def end(self, number: int) -> None:
-        """End a channel after its last bytes."""
+        """Send the unsent data of a channel, then end the channel."""
         if self._open.pop(number, None) is not None:
             self._ended.append(number)
             self._send_soon()
@@ -125,9 +125,9 @@ class Channels(asyncio.Protocol):
 
 
 def last_bytes(transport: asyncio.BaseTransport) -> bytes:
-    """Return the bytes received before a connection broke, which the loop did not read.
+    """Return the last bytes that arrived before a connection broke.
 
-    After a failed write the loop reads no more.
+    After a failed write, the event loop reads nothing more from a connection.
     """
     connection: Any = transport.get_extra_info("socket")
     with contextlib.suppress(OSError):

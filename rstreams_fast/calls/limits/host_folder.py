@@ -1,4 +1,4 @@
-"""A user's folder in the temporary directory of a host, for files that its workers share."""
+"""A private folder of a user in the host's temporary directory, for files that workers share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["naming_path", "private_folder"]
 
 
 def private_folder(name: str) -> Path:
-    """Return the folder ``rstreams-NAME-UID``; make it if it is missing.
+    """Return the folder ``rstreams-NAME-UID`` in the temporary directory; make it if it is missing.
 
-    ``PermissionError``: the path is no directory (a link, for example), or others can access it.
+    Raises ``PermissionError`` if the path is not a directory (but a link, for example), or if other
+    users can access it.
     """
     path = Path(tempfile.gettempdir()) / f"rstreams-{name}-{os.getuid()}"
     found = None
     while found is None:
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
-        # Another process may have removed the folder after mkdir: try again.
+        # Another process may have removed the folder after mkdir: then try again.
         with contextlib.suppress(FileNotFoundError):
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
@@ -34,7 +35,7 @@ def private_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def naming_path(path: Path) -> Iterator[None]:
-    """Add the file's ``path`` to an ``OSError`` of the block, such as the error of a full disk."""
+    """If the block raises an ``OSError`` without a file name, such as a full disk, add ``path``."""
     try:
         yield
     except OSError as raised:

@@ -1,4 +1,4 @@
-"""The permits that all Python workers of a host share: locks on the bytes of a file."""
+"""Permits that all Python workers of a host share: each permit is a lock on a byte of a file."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 FOLDER: Final = "limits"
 
 LAYOUT: Final = 2
-"""The version of the file's layout. Each layout uses another file."""
+"""The version of the file's layout. Files of different versions have different names."""
 
 WANTED_SECONDS: Final = 0.05
-"""How long ``is_wanted`` is true after a stage of the host found no free permit."""
+"""For this many seconds after a stage of the host found no free permit, ``is_wanted`` is true."""
 
 
 CHECK_SECONDS: Final = 0.01
-"""How often the stages check that the open file is still the file at the path."""
+"""The shortest time, in seconds, between two checks that the open file is still at the path."""
 
 FRESH_SECONDS: Final = DEATH_SECONDS
-"""For this time no stage gets a permit of a new file. Meanwhile the stages with permits of a
-removed file notice the new file (they check every ``WATCH_SECONDS``), and lock their permits in
-it."""
+"""For this many seconds a new file grants no permits. Meanwhile the stages that hold permits of a
+removed file notice the new file, and lock their permits in it (see ``WATCH_SECONDS``)."""
 
 WATCH_SECONDS: Final = 0.02
-"""How often a stage with permits checks the path."""
+"""Interval, in seconds, at which a stage with permits checks whether the file was replaced."""
 
 
 class HostLocks:
-    """A file in which each locked byte is a permit in use.
+    """The permits of one limit on a host: each locked byte of a file is a permit in use.
 
-    The kernel unlocks the bytes of a dead process. The stages of a process share one open file,
-    since the locks belong to the open file. On a system that has only locks of processes, closing
-    the file anywhere in the process would release all locks. If the file was removed and another
-    file is at its path, the stages open the new file, and lock their permits there. If another
-    process has locked a permit there already, the permit serves its present call only.
+    The kernel unlocks the bytes of a dead process. Locks belong to an open file, so all stages of a
+    process share one open file. Some systems only have locks that belong to a process: there,
+    closing the file anywhere in the process would release all its locks. If the file was removed
+    and another file is at its path, the stages open the new file, and lock their permits there. If
+    another process has locked a permit there first, the permit serves only its present call.
 
-    The file begins with the time before which no call may start, and the clocks of the rate and of
-    the units. Two more numbers follow: when a stage last found no permit, and from when on permits
-    are granted. One byte for each permit is set while the permit is in use. If this byte is set and
-    the permit is not locked, the user of the permit was killed. The file also has the numbers of
-    the limit. All users of the limit hold a shared lock on its numbers. A user writes its own
-    numbers if there are no other users, or if its limit was made later. The others adopt them.
+    The file begins with the time before which no call may start, and the clocks of the rate and the
+    units (see ``Pace``). Two more times follow: when a stage last found no permit, and from when on
+    the file grants permits. Then follow the numbers of the limit (see ``Numbers``), and one byte
+    for each permit, which is set while the permit is in use. If this byte is set but not locked,
+    the process with the permit was killed. Each process that uses the limit holds a shared lock on
+    the numbers. It writes its own numbers if no other process uses the limit, or if its limit was
+    made later. The other processes adopt them.
     """
 
     STATE: Final = struct.Struct(f"={2 + MOST_UNITS}d")
@@ -81,14 +81,15 @@ class HostLocks:
         self.pid = os.getpid()
         self._users = 0
         self.numbers = Numbers(0.0, None, None, 1)
-        """The numbers that apply, if the limit has users."""
+        """The present numbers of the limit. Valid only while this process uses the limit."""
         self._written_numbers = b""
         self.pace = Pace(self.numbers)
-        # Reentrant: a finalizer may end a call on the thread that holds the lock.
+        # Reentrant: a finalizer on the thread that holds the lock may end a call, and lock again.
         self._lock = threading.RLock()
         self._held: set[int] = set()
         self._locked_elsewhere: set[int] = set()
-        """The permits of ``_held`` that another process has locked in the file at the path."""
+        """Permits of this process that another process has locked first, in a new file at the
+        path."""
         self._lock_state: bytes | None = None
         self._unlock_state = b""
         if _has_open_file_locks():
@@ -96,19 +97,19 @@ class HostLocks:
             self._unlock_state = _flock(fcntl.F_UNLCK, self.STATE_LOCK)
         self._next_check = 0.0
         self._previous_file: int | None = None
-        """The previous file. It stays open, so that processes which still use it find the permits
-        locked."""
+        """The file before the latest replacement. It stays open for a while, and its bytes stay
+        locked, so that processes which still use it take no permit of this process."""
         self._file, self._fresh_until = self._open()
 
     def _open(self) -> tuple[int, float]:
-        """Open the file at the path; return it, and the time from which permits are granted."""
+        """Open the file at the path; return it, and the time from which on it grants permits."""
         self.path = private_folder(FOLDER) / self.name
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.open(self.path, flags, 0o600)
         try:
             with naming_path(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                # An empty file is new: write its beginning. Every process checks this first.
+                # A file without content is new: write its beginning.
                 if not found.st_size:
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
@@ -121,9 +122,9 @@ class HostLocks:
         return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
 
     def refresh(self) -> None:
-        """If another file is at the path, open that file; adopt its numbers.
+        """Switch to the file at the path if the file was replaced; adopt the numbers in the file.
 
-        ``OSError``: the file cannot be used.
+        Raises ``OSError`` if the file cannot be used.
         """
         with self._lock:
             self._refresh()
@@ -147,7 +148,7 @@ class HostLocks:
         if self._previous_file is not None:
             os.close(self._previous_file)
         self._previous_file = os.dup(self._file)
-        # dup2 keeps the descriptor's number: other threads may be reading from it.
+        # dup2 keeps the number of the descriptor: other threads may be reading from it.
         os.dup2(new, self._file, inheritable=False)
         os.close(new)
         with naming_path(self.path):
@@ -162,11 +163,11 @@ class HostLocks:
                 self._write(max(before[0], not_before), clocks)
 
     def reopen(self) -> None:
-        """Open the file again, in a forked child: the locks belong to the parent's open file."""
+        """In a forked child, open the file again: the locks belong to the parent's open file."""
         if self._previous_file is not None:
             os.close(self._previous_file)
             self._previous_file = None
-        # Make a new lock: at the fork another thread of the parent may have held the old one.
+        # Make a new lock: another thread of the parent may have held the old lock at the fork.
         self._lock = threading.RLock()
         try:
             own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -176,7 +177,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, numbers: Numbers) -> None:
-        """Use the limit until ``leave``. Its ``numbers`` apply unless newer numbers are in use."""
+        """Use the limit until ``leave``. ``numbers`` apply unless another user has newer ones."""
         with self._lock, naming_path(self.path):
             self._next_check = 0.0
             self._refresh()
@@ -185,7 +186,7 @@ class HostLocks:
             self._users += 1
 
     def _share_numbers(self, own: Numbers) -> None:
-        """Take the shared lock on the numbers; write ``own`` unless newer numbers are in use."""
+        """Share-lock the numbers; write ``own`` unless newer ones are in use; adopt the result."""
         alone = not self._users and _lock(self._file, self.NUMBERS_LOCK)
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
         with _locked(self._file, self.STATE_LOCK):
@@ -211,21 +212,25 @@ class HostLocks:
         return Numbers(made, int(concurrency) or None, rate or None, int(burst), quotas)
 
     def _adopt(self, written: bytes) -> None:
-        """Use the numbers that are ``written`` in the file, if they have changed."""
+        """Adopt ``written``, the bytes of the numbers in the file, if the numbers have changed."""
         if written and written != self._written_numbers:
             self._written_numbers = written
             self.numbers = self._unpack_numbers(written)
             self.pace = Pace(self.numbers)
 
     def leave(self) -> None:
-        """End the use that ``join`` began."""
+        """Stop the use of the limit that ``join`` began."""
         with self._lock:
             self._users -= 1
             if not self._users:
                 _unlock(self._file, self.NUMBERS_LOCK)
 
     def take_one(self) -> tuple[int | None, float] | None:
-        """Return a permit and the seconds until it may be used; ``None``: no permit is free."""
+        """Take a free permit; return it, and the seconds to wait before its use.
+
+        Returns ``None`` if no permit is free. The permit is ``None`` if the limit has no
+        ``concurrency``. The wait is not 0 if the last user of the permit was killed.
+        """
         with self._lock:
             self._refresh()
             if time.monotonic() < self._fresh_until:
@@ -243,7 +248,7 @@ class HostLocks:
                 try:
                     dead = os.pread(self._file, 1, self.USED + byte) == b"u"
                     os.pwrite(self._file, b"u", self.USED + byte)
-                except OSError:  # a full disk, for example
+                except OSError:  # the disk is full, for example
                     _unlock(self._file, byte)
                     raise
                 self._held.add(byte)
@@ -252,7 +257,7 @@ class HostLocks:
         return None
 
     def is_wanted(self) -> bool:
-        """Whether a stage of the host found no permit lately, or too many permits are in use."""
+        """Whether a stage of the host lately found no permit, or this process has too many."""
         if self._locked_elsewhere or self.has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
@@ -260,15 +265,15 @@ class HostLocks:
         return time.monotonic() < missed_at + WANTED_SECONDS
 
     def has_too_many(self) -> bool:
-        """Whether this process has permits beyond the present ``concurrency`` of the limit."""
+        """Whether this process holds permits that a lowered ``concurrency`` no longer allows."""
         of = self.numbers.concurrency
         with self._lock:
             return of is not None and max(self._held, default=-1) >= of
 
     def give_back(self, byte: int) -> None:
-        """Free a permit."""
+        """Free the permit ``byte``."""
         with self._lock:
-            # Another process holds the lock on this byte: do not unlock it.
+            # In the new file another process has locked this byte first: do not unlock it.
             if byte in self._locked_elsewhere:
                 self._locked_elsewhere.discard(byte)
                 self._held.discard(byte)
@@ -280,9 +285,9 @@ class HostLocks:
                 self._held.discard(byte)
 
     def reserve(self, weights: tuple[float, ...], latest: float) -> float:
-        """Return when a call that needs the units ``weights`` may start.
+        """Return when a call that costs ``weights`` may start, in seconds of the monotonic clock.
 
-        Reserve this time if it is not later than ``latest``.
+        Reserve this start time, unless it is later than ``latest``.
         """
         if not (weights or self.numbers.are_paced):
             return self.held_until()
@@ -293,7 +298,7 @@ class HostLocks:
         return start
 
     def withdraw(self, start: float, weights: tuple[float, ...]) -> None:
-        """Give back what a call that is not made has reserved: its ``start`` and its units."""
+        """Give back the reservation of a call that was not made: its start time and its units."""
         with self._state() as (not_before, clocks):
             self._write(not_before, self.pace.withdraw(clocks, start, weights))
 
@@ -301,17 +306,17 @@ class HostLocks:
         return self._read()[0]
 
     def hold(self, seconds: float) -> None:
-        """Let no call start for ``seconds``."""
+        """Let no call under the limit start for ``seconds``."""
         with self._state() as (not_before, clocks):
             self._write(max(not_before, time.monotonic() + seconds), clocks)
 
     def spend(self, change: tuple[float, ...]) -> None:
-        """Charge ``change`` more units than were reserved; negative numbers give back."""
+        """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
         with self._state() as (not_before, clocks):
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
+        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
             self._write(not_before, self.pace.adopt_remaining(now, clocks, left, weights))
@@ -324,7 +329,7 @@ class HostLocks:
                 with _locked(self._file, self.STATE_LOCK):
                     yield self._read()
                 return
-            # This code runs for each call under a limit with a rate: the prepared locks save time.
+            # Each call under a limit with a rate runs this: prepared lock structures save time.
             fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, self._lock_state)
             try:
                 yield self._read()
@@ -332,7 +337,7 @@ class HostLocks:
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._unlock_state)
 
     def _read(self) -> tuple[float, tuple[float, ...]]:
-        """Return the time before which no call may start, and the clocks (see ``Pace``)."""
+        """Read the time before which no call may start, and the clocks (see ``Pace``)."""
         found = os.pread(self._file, self.STATE.size, 0)
         if not found:
             return 0.0, (0.0,) * (1 + MOST_UNITS)
@@ -343,30 +348,30 @@ class HostLocks:
         os.pwrite(self._file if file is None else file, self.STATE.pack(not_before, *clocks), 0)
 
 
-# -- locks of an open file -------------------------------------------------------------------------
+# -- locks on the bytes of a file ------------------------------------------------------------------
 
 
 @functools.lru_cache(4096)
 def _flock(kind: int, at: int) -> bytes:
-    """Return C's ``struct flock``: type, whence, start, length, process."""
+    """Return a C ``struct flock`` for a lock of this ``kind`` on the byte ``at``."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, at, 1, 0)
 
 
 @functools.cache
 def _has_open_file_locks() -> bool:
-    """Whether the kernel has locks that belong to an open file instead of a process."""
+    """Whether the kernel has locks that belong to an open file, not to a process."""
     if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_GETLK"):
         return False
     with tempfile.TemporaryFile() as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
-        except OSError:  # older kernels lack the locks of open files
+        except OSError:  # older kernels have no such locks
             return False
     return True
 
 
 def _lock(file: int, at: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock a byte; ``False``: another open file has locked it."""
+    """Lock the byte ``at``; return ``False`` if another open file has locked it."""
     try:
         if _has_open_file_locks():
             command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
@@ -396,7 +401,7 @@ def _locked(file: int, at: int) -> Iterator[None]:
         _unlock(file, at)
 
 
-# -- the files of a process ------------------------------------------------------------------------
+# -- the HostLocks objects of a process ------------------------------------------------------------
 
 
 _locks: dict[str, HostLocks] = {}
@@ -404,17 +409,18 @@ _locks_lock: Final = ForkLock()
 
 
 def locks_of(name: str) -> HostLocks:
-    """Return the ``HostLocks`` of the limit ``name``. The stages of this process share it."""
+    """Return the ``HostLocks`` of the limit ``name``, which all stages of this process share."""
     if os.name != "posix":
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
-    # The file has times of the monotonic clock, which each boot restarts: use a new file then.
+    # The file contains times of the monotonic clock, which starts anew at each boot. So each boot
+    # needs a new file.
     boot = Path("/proc/sys/kernel/random/boot_id")
     since = boot.read_text(encoding="ascii") if boot.exists() else ""
     file = hashlib.sha256(f"{since}{LAYOUT}{name}".encode()).hexdigest()[:32]
     key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
         found = _locks.get(key)
-        # A forked child does not inherit the parent's locks of files: it opens the file again.
+        # A forked child does not inherit the parent's file locks: it makes a new object.
         if found is None or found.pid != os.getpid():
             found = _locks[key] = HostLocks(file)
         return found

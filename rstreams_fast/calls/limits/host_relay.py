@@ -1,8 +1,10 @@
-"""Connects a worker to the driver through the relay of its host, and starts this relay.
+"""Connects a worker to the driver through the relay of its host; starts a relay if none runs.
 
-A worker that finds no relay takes the lock of the relay, and listens in its place. It connects to
-the driver, proves that it knows the token, and starts the relay with these open descriptors. Other
-workers connect meanwhile: the kernel keeps their connections until the relay accepts them.
+A relay is a process that joins the connections of all workers of a host into one connection to the
+driver. If a worker finds no relay, it locks the relay's lock file, and listens at the relay's
+socket. Then it connects to the driver, proves that it knows the token, and starts the relay
+process, which inherits the open sockets and the lock. Other workers connect meanwhile: the kernel
+keeps their connections until the relay accepts them.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ __all__ = ["connect_by_relay"]
 FOLDER: Final = "relays"
 
 START_SECONDS: Final = 2.0
-"""How long a worker waits for a relay that another worker starts."""
+"""How long, in seconds, a worker waits for a relay that another worker starts."""
 
 POLL_SECONDS: Final = 0.01
 BACKLOG: Final = 4096
 LONGEST_PATH: Final = 100
-"""The most bytes of a socket's path: the kernel allows 107, and other systems fewer."""
+"""The most bytes in the path of a Unix socket: Linux allows 107, and other systems fewer."""
 
 _started: Final[list[subprocess.Popen[bytes]]] = []
-"""The relays that this process has started. Without this list, a ``Popen`` object is deleted, and
-warns that its process still runs."""
+"""The relays that this process has started. The list keeps their ``Popen`` objects: Python warns if
+such an object is deleted while its process runs."""
 
 
 async def connect_by_relay(
@@ -54,7 +56,7 @@ async def connect_by_relay(
 ) -> None:
     """Connect to the driver at ``address`` through the host's relay; start a relay if none runs.
 
-    ``OSError``: the relay cannot be used. The caller connects to the driver itself then.
+    Raises ``OSError`` if the relay cannot be used. Then the caller connects to the driver directly.
     """
     if os.name != "posix" or not sys.executable:
         raise ConnectionError("a relay needs sockets of Unix")
@@ -76,8 +78,8 @@ async def connect_by_relay(
     try:
         await loop.create_unix_connection(make, sock=connection)
     except BaseException:
-        # uvloop has closed the descriptor. If the socket closed it again, it could close a new file
-        # with the same number.
+        # uvloop has closed the descriptor already. A second close by the socket could close an
+        # unrelated file that has the same number by now.
         if not isinstance(loop, asyncio.BaseEventLoop):
             connection.detach()
         raise
@@ -85,7 +87,7 @@ async def connect_by_relay(
 
 @contextlib.contextmanager
 def _short_path(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that is short enough for the kernel."""
+    """Yield a path to the socket at ``path`` that is short enough for the kernel."""
     if len(os.fsencode(path)) <= LONGEST_PATH or sys.platform != "linux":
         yield str(path)
         return
@@ -97,7 +99,7 @@ def _short_path(path: Path) -> Iterator[str]:
 
 
 def _connection_to(path: Path) -> socket.socket | None:
-    """Return a connection to the relay; ``None``: no process listens there."""
+    """Return a connection to the relay's socket, or ``None`` if no process listens there."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.setblocking(False)
@@ -106,19 +108,19 @@ def _connection_to(path: Path) -> socket.socket | None:
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
-    except BaseException:  # BlockingIOError, for example: too many workers wait
+    except BaseException:  # BlockingIOError, for example, if too many workers wait
         connection.close()
         raise
     return connection
 
 
 def _lock_file(path: Path) -> int | None:
-    """Return the locked file of the relay; ``None``: a relay runs, or another worker starts it."""
+    """Lock the relay's lock file; return it, or ``None`` if a relay runs or is being started."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(f"{path}{relay.LOCK}", flags, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A relay that ended may have removed the file before it was locked here.
+        # A relay that ended may have removed the file before this lock: such a lock is useless.
         if os.fstat(lock).st_nlink:
             return lock
     except BlockingIOError:
@@ -131,7 +133,7 @@ def _lock_file(path: Path) -> int | None:
 
 
 async def _start(path: Path, lock: int, address: Address, connect_seconds: float) -> None:
-    """Listen at ``path``, connect to the driver, and start the relay with both sockets."""
+    """Listen at ``path``, connect to the driver, and start the relay process with both sockets."""
     try:
         with _listening_at(path) as listening:
             driver = await _connection_to_driver(address, connect_seconds)
@@ -158,7 +160,7 @@ def _listening_at(path: Path) -> socket.socket:
 
 
 def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
-    # -I and -S: the script needs no package, and no setting of the user.
+    # -I and -S: the script needs neither installed packages nor the user's Python settings.
     command = [sys.executable, "-I", "-S", relay.__file__, str(driver), str(listening), str(path)]
     nothing = subprocess.DEVNULL
     started = subprocess.Popen(
@@ -173,7 +175,7 @@ def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
 
 
 async def _connection_to_driver(address: Address, connect_seconds: float) -> int:
-    """Connect to the driver as a relay; return the descriptor of the accepted connection."""
+    """Connect to the driver as a relay, and authenticate; return the connection's descriptor."""
     async with asyncio.timeout(connect_seconds):
         reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
@@ -182,7 +184,7 @@ async def _connection_to_driver(address: Address, connect_seconds: float) -> int
         writer.write(answer_to(challenge, address._replace(number=RELAY)))
         if await reader.readexactly(len(WELCOME)) != WELCOME:
             raise ConnectionError("the driver does not know this job")
-        # The connection stays open as long as a copy of its descriptor is open.
+        # The abort below closes only the original descriptor: this copy keeps the connection open.
         return os.dup(writer.get_extra_info("socket").fileno())
     except EOFError as raised:
         raise ConnectionError("the connection has ended") from raised

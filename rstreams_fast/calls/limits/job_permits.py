@@ -1,4 +1,4 @@
-"""The permits of ``Limit(scope="job")`` in a worker, over a connection to the driver."""
+"""Permits of ``Limit(scope="job")`` in a worker, which the driver grants over a connection."""
 
 from __future__ import annotations
 
@@ -49,36 +49,39 @@ if TYPE_CHECKING:
 __all__ = ["JobPermits", "LimitLost"]
 
 TURNS_UNTIL_SENT: Final = 3
-"""After this number of turns of the loop a call with a permit has sent its request, even if it had
-to connect first."""
+"""After this many iterations of the event loop, a call with a permit counts as sent: by then it has
+sent its request to the service, even if it had to connect first."""
 
 CONNECT_SECONDS: Final = 10.0
-"""Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
+"""Time-out of one attempt to connect, in seconds. A host with too many pending connections drops
+attempts without an answer."""
 
 DRIVER_PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver, which garbage collection may pause for minutes."""
+"""How long, in seconds, a worker tries to reach the driver. Garbage collection may pause the driver
+for minutes."""
 
 RELAY_PATIENCE_SECONDS: Final = 10.0
-"""How long a worker waits for the relay of its host before it tries to reach the driver itself."""
+"""How long, in seconds, a worker tries its host's relay before it connects to the driver itself."""
 
 REFUSED_SECONDS: Final = 3.0
-"""How long a worker tries if the host refuses the connection, and none has succeeded before."""
+"""How long, in seconds, a worker tries if the driver's host refuses connections and no earlier
+connection of the stage was successful."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
-"""Seconds between two attempts; each pause is twice the previous one."""
+"""The longest pause between two attempts, in seconds. Each pause is twice the previous one."""
 
 
 class LimitLost(StageError):
-    """The stage cannot get permits any more."""
+    """The stage cannot get permits of a limit any more."""
 
 
 class JobPermits:
-    """A ``_PermitSource`` that asks the driver for permits. Only the loop's thread may use it.
+    """Requests permits from the driver, as a ``_PermitSource``. Only the loop's thread may use it.
 
-    When a connection ends, the driver takes its permits back. A stage that goes on connects again.
-    The stage declares the permits of its running calls, and asks again for the permits of its
-    waiting calls. Until then no call begins.
+    When a connection ends, the driver takes its permits back. A stage that still runs connects
+    again: it declares the permits of its running calls, and repeats the requests of its waiting
+    calls. Until then no call starts.
     """
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
@@ -87,24 +90,25 @@ class JobPermits:
         self._loop = loop
         self._are_paced = limit.numbers.are_paced
         self._units = len(limit.numbers.quotas)
-        # Units that were spent while there was no connection: the next connection reports them.
+        # Units that calls spend while the worker has no connection. The next connection reports
+        # them.
         self._unreported = [0.0] * self._units
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
-        # The connection over which messages can be sent now, if there is one.
+        # The connection that can send messages now; None while the worker is not connected.
         self._connection: _Connection | None = None
         self._held = 0
-        self._requests: deque[Weights] = deque()  # the units of the calls that wait for a grant
+        self._requests: deque[Weights] = deque()  # the cost of each call that waits for a grant
         self._held_until = 0.0
         self._closed = False
         self._was_welcome = False
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Try to connect until the driver welcomes the worker, or the time is over."""
+        """Try to connect until the driver welcomes the worker; after a time-out, fail the gate."""
         loop, (host, port, *_) = self._loop, self._address
         began, pause = loop.time(), FIRST_PAUSE
-        # A worker in the driver's process needs no relay.
+        # A worker that runs in the driver's process needs no relay.
         by_relay = not is_served_here(self._address)
         cause: Exception
         while True:
@@ -117,7 +121,7 @@ class JobPermits:
                 try:
                     async with asyncio.timeout(min(seconds, left)):
                         await attempt()
-                except OSError as failed:  # this includes TimeoutError, a subclass of OSError
+                except OSError as failed:  # includes TimeoutError, a subclass of OSError
                     cause = failed
                 except LimitLost as refused:
                     self._gate.fail(refused)
@@ -143,14 +147,14 @@ class JobPermits:
         try:
             await self._welcomed_by(self._connect_to_relay)
         except (ConnectionResetError, BrokenPipeError):
-            # The relay was ending, and accepted no more connections: start another relay.
+            # The relay was about to end: the second try starts a new relay.
             await self._welcomed_by(self._connect_to_relay)
 
     async def _try_driver(self) -> None:
         await self._welcomed_by(self._connect_to_driver)
 
     async def _welcomed_by(self, connect: Callable[[_Make], Awaitable[None]]) -> None:
-        """Connect, and wait until the driver welcomes the worker."""
+        """Open a connection by ``connect``, and wait until the driver welcomes the worker."""
         connection = _Connection(self, self._loop)
         try:
             await connect(partial(_itself, connection))
@@ -166,10 +170,10 @@ class JobPermits:
         async with asyncio.timeout(CONNECT_SECONDS):
             await self._loop.create_connection(make, self._address.host, self._address.port)
 
-    # -- messages of a connection ------------------------------------------------------------------
+    # -- called by _Connection ---------------------------------------------------------------------
 
     def opened(self, connection: _Connection, challenge: bytes) -> None:
-        """Answer the challenge, declare the permits in use, and ask for those of waiting calls."""
+        """Answer the challenge, declare the permits in use, request permits for waiting calls."""
         if self._closed:
             connection.abort()
             return
@@ -185,11 +189,11 @@ class JobPermits:
         self._gate.suspend(False)
 
     def refusal(self) -> LimitLost:
-        """Return the error for a refusal by the driver, or by another process at its address."""
+        """Return the error to raise if the driver refuses the answer to its challenge."""
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
-        """Pass ``count`` permits from the driver to the waiting calls."""
+        """Distribute ``count`` permits from the driver among the waiting calls."""
         self._held += count
         if self._are_paced:
             self._loop.call_soon(self._report_sent, self._connection, count, 0)
@@ -197,21 +201,21 @@ class JobPermits:
             self._gate.grant(None, self._requests.popleft())
 
     def set_paced(self, are_paced: bool) -> None:
-        """Note whether each call needs a new permit: the limit's rate or units may have changed."""
+        """Set whether each call needs a new permit, after a change of the limit's rate or units."""
         if are_paced != self._are_paced:
             self._are_paced = are_paced
             self._gate.set_paced(are_paced)
 
     def _report_sent(self, connection: _Connection | None, count: int, turns: int) -> None:
-        """Report to the driver, some turns later, that ``count`` calls have sent their requests."""
+        """After ``TURNS_UNTIL_SENT`` loop iterations, report to the driver that calls were sent."""
         if turns < TURNS_UNTIL_SENT:
             self._loop.call_soon(self._report_sent, connection, count, turns + 1)
         elif connection is self._connection:
-            # The driver counts these calls only for the connection that granted them.
+            # A newer connection did not grant these calls, and cannot count them as sent.
             self._send(SENT * count)
 
     def lost(self, connection: _Connection) -> None:
-        """Connect again after ``connection`` has ended, unless a task already connects."""
+        """Handle the end of ``connection``: connect again, unless ``_connect`` still runs."""
         if connection is self._connection:
             self._connection = None
             if not self._closed:
@@ -219,7 +223,7 @@ class JobPermits:
         if connection.welcome and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
-    # -- requests of the gate ----------------------------------------------------------------------
+    # -- called by PermitGate, see _PermitSource ---------------------------------------------------
 
     def _send(self, message: bytes) -> None:
         if self._connection is not None:
@@ -230,7 +234,7 @@ class JobPermits:
         self._send(ASK + pack_units(weights))
 
     def withdraw(self) -> bool:
-        return False  # the driver grants the request, and the gate gives the permit back
+        return False  # the driver still grants the request; then the gate gives the permit back
 
     def spend(self, change: Weights) -> None:
         if self._connection is None:
@@ -245,21 +249,21 @@ class JobPermits:
         self._held -= 1
         self._send(GIVE_BACK)
 
-    # ``offer`` gives the permit back: the driver serves the waiting stages in turn.
+    # ``offer`` only gives the permit back: the driver grants it to the next waiting stage.
     offer = give_back
 
     def is_wanted(self) -> bool:
-        return True  # only the driver knows
+        return True  # a worker does not know: only the driver sees all requests
 
     def hold(self, seconds: float) -> None:
         self._held_until = max(self._held_until, self._loop.time() + seconds)
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, running_threads: int) -> Callable[[], object]:
-        """Return all permits except those of the ``running_threads``; close the connection.
+        """Give back all permits except ``running_threads`` of them; close the connection.
 
-        The calls on these threads still run. Each thread calls the returned function to give its
-        permit back.
+        The remaining permits belong to threads that still run a call. Each of these threads calls
+        the returned function when its call ends, to give its permit back.
         """
         self._closed = True
         self._connecting.cancel()
@@ -272,7 +276,7 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, running_threads)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        # If the driver no longer serves the limit, the write fails, and the permit is of no use.
+        # The write fails if the driver no longer serves the limit. Then nobody needs the permit.
         with contextlib.suppress(OSError):
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
@@ -280,7 +284,7 @@ class JobPermits:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to the driver: the challenge, the welcome, then permits."""
+    """Protocol of a connection to the driver: answers the challenge, then receives permits."""
 
     def __init__(self, permits: JobPermits, loop: asyncio.AbstractEventLoop) -> None:
         self._permits = permits
@@ -290,9 +294,9 @@ class _Connection(asyncio.Protocol):
         self.welcomed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Cast, but do not check: uvloop has transport classes of its own.
+        # A cast without an isinstance check, because uvloop has its own transport classes.
         self._transport = cast(asyncio.Transport, transport)
-        # If the socket is closed already, connection_lost follows.
+        # keep_alive raises if the socket is closed already. Then connection_lost follows.
         with contextlib.suppress(OSError):
             keep_alive(transport)
 
@@ -338,11 +342,12 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def keep(self, running_threads: int) -> int | None:
-        """Close the connection; return a copy of its descriptor if there are ``running_threads``.
+        """Tell the driver that the stage ends, and close the connection.
 
-        The message ``KEEP`` tells the driver that this stage ends on purpose. The kernel resets a
-        connection with unread data. After a reset without ``KEEP`` the driver would wait for the
-        worker.
+        If ``running_threads`` > 0, return a copy of the descriptor, by which these threads give
+        their permits back. The message ``KEEP`` says that the stage ends on purpose: if unread data
+        makes the kernel reset the connection, the driver does not wait for the worker to connect
+        again.
         """
         transport: Any = self._transport
         try:
@@ -350,7 +355,7 @@ class _Connection(asyncio.Protocol):
                 return None
             connection = transport.get_extra_info("socket").fileno()
             os.write(connection, KEEP + COUNT.pack(running_threads))
-            # The connection stays open as long as a copy of its descriptor is open.
+            # This copy keeps the connection open when ``abort`` closes the original descriptor.
             return os.dup(connection) if running_threads else None
         except OSError:
             return None
@@ -366,8 +371,8 @@ def _itself(connection: _Connection) -> _Connection:
 
 
 def _is_refusal(cause: Exception) -> bool:
-    """Whether no process listens at the driver's addresses, or its name has no address."""
-    # If the driver has several addresses, asyncio raises one error: only its text shows that a
-    # connection was refused.
+    """Whether the driver's host refused the connection, or its name has no address."""
+    # If the driver has several addresses, asyncio raises one error for all attempts. Only its text
+    # shows that a connection was refused.
     refused = f"[Errno {errno.ECONNREFUSED}]" in str(cause)
     return refused or isinstance(cause, ConnectionRefusedError | socket.gaierror)

@@ -1,7 +1,7 @@
-"""A small server in the driver's process, which gives permits of limits to the workers of a job.
+"""A server in the driver's process that grants permits of limits to the workers of a job.
 
-With Spark Connect the server is in the process of the client. ``messages`` defines the messages
-between worker and server.
+With Spark Connect, the server runs in the client's process. The module ``messages`` defines the
+messages between worker and server.
 """
 
 from __future__ import annotations
@@ -50,32 +50,38 @@ from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 __all__ = ["DEATH_SECONDS", "UNDER_WAY", "is_served_here", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
-"""How long the permits of a killed worker stay in use: the kernel ends its calls in this time."""
+"""How long, in seconds, the permits of a killed worker stay in use. In this time the kernel ends
+the worker's calls."""
 BREAK_SECONDS: Final = 1.0
-"""How long the permits of a broken connection stay in use: its worker may connect again."""
+"""How long, in seconds, a broken connection keeps its permits: the worker may connect again."""
 RELAY_SECONDS: Final = 5.0
-"""How long permits stay in use if the relay of a host is gone: workers may start a new relay."""
+"""How long, in seconds, connections keep their permits after the relay of their host has ended: the
+workers may start a new relay."""
 LOST_SECONDS: Final = 10.0
-"""How long a worker with permits may leave a probe unanswered while other workers wait."""
+"""If a worker with permits leaves a probe unanswered for this many seconds while other workers
+wait, the server disconnects the worker."""
 LEASE_WATCH_SECONDS: Final = 1.0
-"""How often the server checks for workers that do not answer."""
+"""Seconds between two checks for workers that do not answer."""
 UNACKNOWLEDGED: Final = 1 / 8
-"""A worker gets at most this share of a limit's permits until it sends its next message."""
+"""The largest share of a limit's permits that a worker gets before it sends its next message."""
 PROBE_SECONDS: Final = 0.005
-"""How long the next worker in line may take to answer a probe. Then the others go first."""
+"""How long, in seconds, the server waits for the next worker in the queue to answer a probe. After
+that, the workers behind it get permits first."""
 AUTHENTICATION_SECONDS: Final = 5.0
-"""How long a connection may take to prove that it knows the token."""
+"""Within this many seconds a new connection must prove that it knows the token."""
 MOST_UNAUTHENTICATED: Final = 1024
-"""The most connections without a proof: one more connection closes the oldest. A second bound is a
-quarter of the process's limit of file descriptors."""
+"""The most connections that have not proved yet that they know the token. One more connection
+closes the oldest of them. The bound is never above a quarter of the files that the process may
+open."""
 BACKLOG: Final = 1 << 15
 """The most connections that wait to be accepted. The kernel may have a lower bound."""
 ACCEPTED_AT_ONCE: Final = 16
-"""The most connections that are accepted in one turn of the loop."""
+"""The most connections that are accepted in one iteration of the event loop."""
 UNDER_WAY: Final = 0.01
-"""Calls that start late, together, may exceed the rate by this share of a second's permits."""
+"""The calls that are granted but not sent yet are at most this share of a second's rate. If they
+all start late, at the same time, they exceed the rate by this share."""
 SILENT_SECONDS: Final = 1.0
-"""How long the grants under way to one worker may delay the other workers."""
+"""If a worker reports no sent call for this many seconds, its calls delay no other workers."""
 
 
 def _loopback() -> tuple[str, str]:
@@ -86,16 +92,16 @@ _own_addresses = _loopback
 
 
 def serve_at(addresses: Callable[[], tuple[str, str]]) -> None:
-    """Set the function that returns the address to listen at, and the address for the workers.
+    """Set the function that returns two addresses: to listen at, and to give to the workers.
 
-    Default: loopback, for processes of one machine.
+    Default: the loopback address for both, for processes of one machine.
     """
     global _own_addresses  # noqa: PLW0603
     _own_addresses = addresses
 
 
 class _RequestGroup:
-    """Requests of one worker for permits that follow each other in the queue of all requests."""
+    """Consecutive requests of one worker, as one element of the queue of requests."""
 
     __slots__ = ("count", "lease")
 
@@ -105,9 +111,9 @@ class _RequestGroup:
 
 
 class _Permits:
-    """The permits of one limit. Only the server's loop uses the object.
+    """The permits of one limit, in the server. Only the server's event loop uses the object.
 
-    A lease is the connection of a worker, with the permits that the worker has.
+    A lease is the connection of a worker, together with the permits that the worker holds.
     """
 
     def __init__(self) -> None:
@@ -116,9 +122,10 @@ class _Permits:
         self._clocks = self._pace.new
         self._total = self._free = self._most_unacknowledged = self._most_under_way = sys.maxsize
         self._under_way = 0
-        """How many grants were made whose call was not sent yet; silent workers do not count."""
+        """Number of granted calls that no worker has reported as sent yet. The calls of silent
+        workers (see ``SILENT_SECONDS``) do not count."""
         self._leases_under_way = set[_Lease]()
-        """The workers that have grants whose call was not sent yet."""
+        """The leases with granted calls that were not reported as sent yet."""
         self._silence_timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
         self._leases = set[_Lease]()
@@ -128,7 +135,7 @@ class _Permits:
         self._start_timer: asyncio.TimerHandle | None = None
 
     def join(self, lease: _Lease, numbers: Numbers) -> None:
-        """Admit the requests of ``lease``. ``numbers`` apply unless newer numbers are in use."""
+        """Add ``lease`` to the users. Its ``numbers`` apply, unless newer numbers are in use."""
         is_in_use = self._leases or self._free < self._total
         if not is_in_use or numbers.made > self.numbers.made:
             self._renumber(numbers)
@@ -146,7 +153,8 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # Bound the grants under way: many calls that start late, together, would exceed the rate.
+        # Bound the granted calls that are not sent yet: if many of them start late, at the same
+        # time, they exceed the rate.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -173,7 +181,7 @@ class _Permits:
         self._grant_anew()
 
     def _grant_anew(self) -> None:
-        if self._start_timer is not None:  # the timer's time came from the previous clocks
+        if self._start_timer is not None:  # its time was computed from the old clocks
             self._start_timer.cancel()
             self._start_timer = None
         self._grant()
@@ -189,7 +197,7 @@ class _Permits:
         self._enqueue(lease, deferred)
 
     def take(self, count: int) -> None:
-        """Count the permits of running calls, even if this exceeds the limit."""
+        """Count ``count`` permits of running calls as used, even if this exceeds the limit."""
         self._free -= count
 
     def give_back(self, count: int) -> None:
@@ -210,7 +218,7 @@ class _Permits:
             self._grant()
 
     def count_sent(self, lease: _Lease, count: int) -> None:
-        """Count ``count`` calls fewer as under way: they were sent, or their worker is gone."""
+        """Subtract ``count`` granted calls from the unsent ones: sent, or their worker is gone."""
         lease.under_way -= count
         lease.progress_at = asyncio.get_running_loop().time()
         if not lease.silent:
@@ -231,7 +239,7 @@ class _Permits:
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
-        """Drop the requests of ``lease``; no longer count its calls as under way."""
+        """Drop the requests of ``lease``; no longer count its granted calls as unsent."""
         lease.requests.clear()
         lease.deferred = 0
         self._queue = deque(group for group in self._queue if group.lease is not lease)
@@ -251,7 +259,7 @@ class _Permits:
             if lease.silent or lease.unacknowledged >= self._most_unacknowledged:
                 if not lease.silent and self._must_await_answer(lease, loop):
                     return
-                # Requests of a silent worker wait until the worker sends a message.
+                # Put this worker's requests aside until the worker sends a message.
                 lease.deferred += group.count
                 self._queue.popleft()
                 continue
@@ -277,9 +285,9 @@ class _Permits:
             self._watch_timer = loop.call_later(LEASE_WATCH_SECONDS, self._watch)
 
     def _must_await_answer(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
-        """Probe the worker; return whether the others must wait for its answer.
+        """Probe the worker of ``lease``; return whether other workers must wait for its answer.
 
-        The others wait for ``PROBE_SECONDS``; after that they get permits before this worker.
+        They wait for ``PROBE_SECONDS`` at most. After that they get permits before this worker.
         """
         until = lease.probe(loop.time()) + PROBE_SECONDS
         if loop.time() >= until:
@@ -293,7 +301,7 @@ class _Permits:
         self._grant()
 
     def _watch(self) -> None:
-        """Probe the workers that hold permits; disconnect those silent for ``LOST_SECONDS``."""
+        """Probe workers with permits; disconnect those without an answer for ``LOST_SECONDS``."""
         self._watch_timer = None
         now = asyncio.get_running_loop().time()
         for lease in list(self._leases):
@@ -304,7 +312,7 @@ class _Permits:
         self._grant()
 
     def _count_under_way(self, lease: _Lease, now: float) -> None:
-        """Count a grant as under way, until the worker reports that its call was sent."""
+        """Count a granted call as unsent, until the worker reports that the call was sent."""
         if not lease.under_way:
             lease.progress_at = now
         self._leases_under_way.add(lease)
@@ -317,11 +325,11 @@ class _Permits:
 
 
 Serve = Callable[[asyncio.Transport], asyncio.Protocol]
-"""Takes the transport of a client that knows the token; returns the protocol to use next."""
+"""Takes the transport of a client that knows the token; returns the protocol for this client."""
 
 
 class _Lease(asyncio.Protocol):
-    """The connection of a worker, and the permits that the worker has."""
+    """The server's protocol for a worker's connection, and the permits that the worker holds."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -329,28 +337,28 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._identity = b""
-        self._stage_ended = False  # if true, only threads of the stage still use permits
+        self._stage_ended = False  # if true, only threads of the ended stage still hold permits
         self._end_timer: asyncio.TimerHandle | None = None
-        self._units = 0  # how many units each call has
+        self._units = 0  # how many units (tokens, for example) the limit has
         self.held = 0
         self.requests: deque[tuple[float, ...]] = deque()
-        """The units of the calls that wait for a grant."""
+        """The cost of each call that waits for a grant, in each unit."""
         self.deferred = 0
-        """How many requests wait until the worker sends a message."""
+        """Number of requests that are put aside until the worker sends a message."""
         self.unacknowledged = 0
-        """How many grants were sent since the latest message of the worker."""
+        """Number of grants since the worker's latest message."""
         self.last_message_at = 0.0
         self.probed_at: float | None = None
-        """When the probe without an answer was sent; ``None`` if there is none."""
+        """When the unanswered probe was sent; ``None`` if the worker has answered all probes."""
         self.under_way = 0
-        """How many grants were made whose call was not sent yet; 0 without a rate or units."""
+        """Number of granted, unsent calls; always 0 if the limit has neither rate nor units."""
         self.progress_at = 0.0
-        self.silent = False  # if true, the grants under way to this worker delay no other worker
+        self.silent = False  # if true, the worker's unsent calls delay no other worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
         self._transport = transport
-        if not isinstance(transport, Channel):  # the relay has proved that it knows the token
+        if not isinstance(transport, Channel):  # a Channel's relay has authenticated
             self._server.add_unauthenticated(self)
             keep_alive(transport)
         transport.write(self._challenge)
@@ -395,8 +403,8 @@ class _Lease(asyncio.Protocol):
     def _authenticate(self) -> bool:
         """Check the answer to the challenge; return whether messages about permits may follow.
 
-        The result is ``False`` if the answer is incomplete or wrong, or if another protocol takes
-        over.
+        Returns ``False`` if the answer is incomplete or wrong, or if another protocol takes over
+        the connection.
         """
         if len(self._received) < ANSWER.size:
             return False
@@ -424,8 +432,9 @@ class _Lease(asyncio.Protocol):
         self._server.unauthenticated.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, held: int, units: int) -> None:
-        """Replace an earlier connection of the worker ``identity``. Its calls use ``held`` permits:
-        count them.
+        """Register the worker ``identity``, whose running calls hold ``held`` permits.
+
+        End an earlier connection of the same worker. ``units``: the number of units of the limit.
         """
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
@@ -439,12 +448,12 @@ class _Lease(asyncio.Protocol):
         self.tell_pace(permits.numbers)
 
     def tell_pace(self, numbers: Numbers) -> None:
-        """Tell the worker whether each call needs a permit of its own."""
+        """Tell the worker whether each call needs a new permit."""
         if self._identity and not self._transport.is_closing():
             self._transport.write(PACED if numbers.are_paced else UNPACED)
 
     def _keep(self, permits: _Permits, count: int) -> None:
-        """Keep ``count`` permits for the threads of a stage that has ended; drop its requests."""
+        """Keep ``count`` permits, for threads of the ended stage; drop the stage's requests."""
         self._stage_ended = True
         permits.forget(self)
         permits.give_back(max(0, self.held - count))
@@ -453,12 +462,12 @@ class _Lease(asyncio.Protocol):
     def grant(self) -> None:
         self.held += 1
         self.unacknowledged += 1
-        # If the connection is closing, connection_lost gives the permit back.
+        # If the connection is closing, connection_lost gives the permit back later.
         if not self._transport.is_closing():
             self._transport.write(GRANT)
 
     def probe(self, now: float) -> float:
-        """Send a probe, unless one is unanswered; return the time of the probe."""
+        """Send a probe, unless an earlier probe is unanswered; return when the probe was sent."""
         if self.probed_at is not None:
             return self.probed_at
         if not self._stage_ended:
@@ -467,25 +476,26 @@ class _Lease(asyncio.Protocol):
         return now
 
     def abort(self) -> None:
-        """Abort the connection: its worker does not answer, or has connected again."""
+        """Abort the connection, because its worker does not answer or has connected again."""
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_authentication()
         if self._permits is not None:
-            # If there is no error, the worker was killed, and the kernel closed its connections.
+            # ``exc`` is None if the worker was killed: then the kernel has closed its connections.
             wait = DEATH_SECONDS
             if isinstance(self._transport, Channel):
                 wait = DEATH_SECONDS if exc is None else RELAY_SECONDS
             elif exc is not None:
-                # The worker may have sent ``KEEP`` before a write to it failed.
+                # A write to the worker has failed. Before that, the worker may have sent ``KEEP``:
+                # read it.
                 self.data_received(last_bytes(self._transport))
                 wait = BREAK_SECONDS
             self._permits.leave(self)
             self._end_timer = asyncio.get_running_loop().call_later(wait, self.end)
 
     def end(self) -> None:
-        """Give all permits of the connection back now."""
+        """Free all permits of this connection immediately."""
         if self._end_timer is not None:
             self._end_timer.cancel()
         if self._server.declared.get(self._identity) is self:
@@ -497,7 +507,7 @@ class _Lease(asyncio.Protocol):
 
 
 class _Server:
-    """Serves the limits of this process, on a daemon thread."""
+    """Grants the permits of all limits that this process serves, on a daemon thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -506,7 +516,7 @@ class _Server:
         self.indexes: dict[tuple[str, Numbers | None], int] = {}
         self.permits_by_name: dict[str, _Permits] = {}
         self.declared: dict[bytes, _Lease] = {}
-        self.unauthenticated: dict[_Lease, None] = {}  # the oldest first
+        self.unauthenticated: dict[_Lease, None] = {}  # the oldest connection first
         here, self.host = _own_addresses()
         try:
             listening = listening_at(here, BACKLOG)
@@ -522,20 +532,20 @@ class _Server:
             lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
-        # asyncio uses the backlog also as the number of connections that one step of the loop
-        # accepts. More connections may wait, so set the backlog again.
+        # asyncio uses ``backlog`` for two bounds: the connections accepted in one loop iteration,
+        # and the connections that wait. Raise the second bound again.
         listening.listen(BACKLOG)
 
     def service_of(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:
-        """Return the limit, or the protocol, of the clients that send this number."""
+        """Return the limit or the ``Serve`` function with this ``number``; ``None`` if unknown."""
         if number == RELAY:
             return lambda transport: Channels(transport, lambda: _Lease(self))
         return self.services[number] if number < len(self.services) else None
 
     def add_unauthenticated(self, lease: _Lease) -> None:
-        """Let a new connection prove that it knows the token."""
+        """Note a new connection, which must still prove that it knows the token."""
         if len(self.unauthenticated) >= _most_unauthenticated():
-            # Close the oldest connection: a client that knows the token answers at once.
+            # Close the oldest connection: a client that knows the token answers immediately.
             oldest = next(iter(self.unauthenticated))
             del self.unauthenticated[oldest]
             oldest.abort()
@@ -547,7 +557,7 @@ _server: _Server | None = None
 
 
 def serve(name: str, numbers: Numbers) -> Address:
-    """Serve the permits of a limit in this process; return the address. Thread-safe."""
+    """Serve the permits of the limit ``name`` in this process; return the address. Thread-safe."""
     with _lock:
         server = _running()
         number = server.indexes.get((name, numbers))
@@ -558,10 +568,10 @@ def serve(name: str, numbers: Numbers) -> Address:
 
 
 def serve_with(name: str, serve: Serve) -> Address:
-    """Return an address. The server passes each connection for this address to ``serve``.
+    """Return an address at which the server passes each new connection to ``serve``.
 
-    Thread-safe. ``serve`` runs on the server's thread. A second call with the same name returns
-    the first address, and ignores its ``serve``.
+    Thread-safe. ``serve`` runs on the server's thread. A second call with the same ``name`` returns
+    the first address, and ignores its own ``serve``.
     """
     with _lock:
         server = _running()
@@ -588,7 +598,7 @@ def _running() -> _Server:
 def _most_unauthenticated() -> int:
     try:
         import resource
-    except ImportError:  # Windows
+    except ImportError:  # Windows has no such module
         return MOST_UNAUTHENTICATED
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors == resource.RLIM_INFINITY:

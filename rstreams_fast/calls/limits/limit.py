@@ -1,4 +1,4 @@
-"""``Limit``: a bound on the calls of a service, which stages share: ``limit=rs.Limit(...)``."""
+"""``Limit``: bounds the calls to a service, across all stages that name it in ``limit=``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Quota
 __all__ = ["Limit", "weights_of_key"]
 
 SHARED: Final = ("executor", "job")
-"""The scopes that several processes share."""
+"""The scopes in which several processes share a limit."""
 
 SCOPES: Final = ("process", *SHARED)
 
@@ -32,11 +32,12 @@ SCOPE_TEXTS: Final = {
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound on the calls of a service, shared by all functions and stages with this ``name``.
+    """A bound on the calls to a service, which all functions and stages with this ``name`` share.
 
-    A limit bounds calls at once, calls a second, and units that the service counts, such as tokens
-    or bytes. A call waits for its permit before its ``timeout`` begins. While it waits for its next
-    attempt, it holds no permit. Immutable; any number of stages may have the same object.
+    A limit bounds the calls at the same time, the calls per second, and units that the service
+    counts, such as tokens or bytes. A call waits for a permit before its ``timeout`` begins. A call
+    that waits for its next attempt holds no permit. Immutable; any number of stages may use the
+    same object.
 
     ```python
     import rstreams_fast as rsf
@@ -53,33 +54,34 @@ class Limit:
         return answer["text"]
     ```
 
-    **Units.** ``weigh`` estimates a call before each attempt. A call starts when the quota has
-    covered all calls before it. The next calls wait until the quota has covered this call. So a
-    call that is heavier than the whole quota passes alone, and delays the others. The function
-    reports the real cost by ``spent``: the limit corrects the estimate. Without ``spent`` the
-    estimate counts, but an attempt that raised ``RetryAfter`` costs nothing. By ``observed`` the
-    function reports how many units the service has left.
+    **Units.** Before each attempt, ``weigh`` estimates how many units the call costs. A call starts
+    when the quota has covered all earlier calls. Later calls wait until the quota has covered this
+    call, too. So a call that costs more than the whole quota starts alone, and delays the later
+    calls. The function reports the real cost by ``spent``, and the limit corrects the estimate.
+    Without ``spent`` the estimate counts, but an attempt that raised ``RetryAfter`` costs nothing.
+    By ``observed`` the function reports how many units the service has left.
 
     Args:
-        name: Functions and stages with the same name share the limit. The newest limit of this name
-            sets the numbers for all its users. Running calls go on. With ``scope="job"`` a stage
-            that has more permits than a lower limit allows returns up to a hundred a second.
-        concurrency: The most calls at once. Default: only the stages bound them.
-        rate: The most calls a second, or ``per_minute(n)``, evenly spaced. Default: no bound.
-        burst: How many calls may start at once after a pause.
+        name: Functions and stages with the same name share the limit. The newest limit of a name
+            sets the numbers for all users of the name; running calls go on. With ``scope="job"``, a
+            stage that has more permits than a lowered limit allows gives back up to a hundred a
+            second.
+        concurrency: The most calls at the same time. Default: only the stages bound them.
+        rate: The most calls a second, evenly spaced, or ``per_minute(n)``. Default: no bound.
+        burst: How many calls may start at once after a pause, in spite of ``rate``.
         scope: ``"executor"``: all Python workers of a host with the same user and temporary
             directory share the limit, in all jobs; the permits are locks of a file. ``"process"``:
-            each process has a limit of its own, without a file. ``"job"``: all workers of the job
-            share the limit. The driver's process serves the permits (with Spark Connect, the
-            client's). The executors must reach its address, else the task fails. The permits of a
-            killed worker come back after 50 ms. If the connection of a worker broke, they come back
-            after 1 s; after 5 s, if the connection broke that the workers of its host share. A
-            worker with a broken connection tries to connect for three minutes.
-        units: The quota of each unit, such as ``{"tokens": per_minute(200_000)}``: at most six. A
-            sixtieth of a quota may be spent at once after a pause.
+            each process has its own limit, without a file. ``"job"``: all workers of the job share
+            the limit. The driver's process grants the permits (with Spark Connect, the client's
+            process). The executors must be able to reach its address, else the task fails. The
+            permits of a killed worker are free after 50 ms. If the connection of a worker broke,
+            its permits are free after 1 s; if the shared connection of a host's workers broke,
+            after 5 s. A worker with a broken connection tries to connect for three minutes.
+        units: The quota of each unit, such as ``{"tokens": per_minute(200_000)}``; at most six.
+            After a pause, calls may spend a sixtieth of a quota at once.
         weigh: A function that estimates the units of a call from its arguments, without the client
             of ``using``. It returns a number if there is one unit, else a dict. A call with a list
-            of keys weighs the sum of its keys. Required with ``units``.
+            of keys costs the sum of its keys' estimates. Required with ``units``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -92,7 +94,7 @@ class Limit:
     burst: int = 1
     scope: str = "executor"
     units: Mapping[str, Quota] | None = field(default=None, hash=False)
-    weigh: Callable[..., Any] | None = field(default=None, repr=False)  # may hold a secret
+    weigh: Callable[..., Any] | None = field(default=None, repr=False)  # a repr could show secrets
     made: float = field(default_factory=time.time, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -150,11 +152,11 @@ class Limit:
     def weights(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KEYWORDS
     ) -> dict[str, float]:
-        """Return the estimate of each unit of a call.
+        """Return the estimated cost of a call in each unit.
 
         Raises:
-            TypeError: ``weigh`` returned no number, or no dict of numbers.
-            ValueError: ``weigh`` returned a number < 0, or a name that is no unit.
+            TypeError: ``weigh`` returned neither a number nor a dict of numbers.
+            ValueError: ``weigh`` returned a number < 0, or the name of an unknown unit.
         """
         if self.weigh is None or not self.units:
             return {}
@@ -176,7 +178,7 @@ class Limit:
         return weights
 
     def describe(self) -> str:
-        """Return a text for people: the most calls and units that the service sees."""
+        """Describe the limit in words: the most calls and units that the service sees."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"at most {self.concurrency} calls at once")
@@ -190,7 +192,7 @@ class Limit:
         return list((self.units or {}).items())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Add the address of the driver that serves the permits, so that workers find it."""
+        """Add the driver's address to a pickled limit of ``scope="job"``, for the workers."""
         if self.scope == "job" and "address" not in self.__dict__:
             return {**self.__dict__, "address": serve(self.name, self.numbers)}
         return dict(self.__dict__)
@@ -200,13 +202,13 @@ class Limit:
 
     @property
     def served_at(self) -> Address:
-        """The address at which the driver serves the permits of a job's limit."""
+        """The address at which the driver serves the permits of a limit with ``scope="job"``."""
         address: Address | None = self.__dict__.get("address")
         return serve(self.name, self.numbers) if address is None else address
 
 
 def weights_of_key(limit: Limit, key: Any) -> dict[str, float]:
-    """Return the estimate of each unit of a key, which is a value, or a tuple of values."""
+    """Return the estimated cost of a call with ``key`` (a value or a tuple of values), by unit."""
     return limit.weights(key if type(key) is tuple else (key,))
 
 

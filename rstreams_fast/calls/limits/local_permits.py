@@ -1,4 +1,4 @@
-"""The permits that a stage shares with other stages of its process or its host."""
+"""Permits that the stages of a process or of a host share, without a server."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["LocalPermits"]
 
 _open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
-"""The open gates whose permits belong to the process or the host."""
+"""All open gates whose permits belong to the process or the host, not to the job."""
 
 _open_lock: Final = ForkLock()
 
 POLL_SECONDS: Final = 0.002
-"""How often a waiting stage looks for a permit: nothing tells it that a permit is free."""
+"""Interval, in seconds, at which a waiting stage looks for a free permit: no event reports one."""
 
 UNITS_POLL_SECONDS: Final = 0.05
-"""How often a stage checks, at least, for a waiting call with units: other stages give units back
-without notice."""
+"""The longest interval, in seconds, at which a stage checks whether a waiting call may spend its
+units. The stage gets no notification when other stages give units back."""
 
 RESERVE_SECONDS: Final = 0.1
-"""How far ahead a stage reserves start times for calls after its next one."""
+"""A stage stops reserving start times when its latest one is this many seconds ahead."""
 
 
 class LocalPermits:
-    """Takes permits from the process or the host's file; polls while no permit is free."""
+    """A ``_PermitSource`` for permits of the process or the host; polls while no permit is free."""
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
@@ -58,12 +58,12 @@ class LocalPermits:
         self._requests: deque[Weights] = deque()
         self._next_poll: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
-        # The permits that timers will grant. The last item is the reserved start time; 0.0 means
-        # that no time is reserved yet: the timer reserves it.
+        # The permits that timers will grant, by timer number. The last item is the reserved start
+        # time; if it is 0.0, the timer first has to reserve one.
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights, float]] = {}
         self._timer_numbers = itertools.count()
         self._taken: set[int] = set()
-        self._unbounded = 0  # the calls that began while the limit had no ``concurrency``
+        self._unbounded = 0  # running calls that began while the limit had no ``concurrency``
         self._refresh_timer: asyncio.TimerHandle | None = None
         with _open_lock:
             _open.add(gate)
@@ -85,7 +85,8 @@ class LocalPermits:
     def refresh(self) -> None:
         """If the limit's file was replaced, open the new file; adopt the numbers in the file.
 
-        While more calls run than newer numbers allow, no call passes its permit to the next call.
+        While more calls run than newer numbers allow, each call gives its permit back when it ends,
+        instead of passing it to the next call.
         """
         self._refresh_timer = None
         _close_gates_of_closed_loops()
@@ -110,8 +111,8 @@ class LocalPermits:
             self._fail(raised)
 
     def _fail(self, raised: OSError) -> None:
-        # An error of the file, such as a full disk, is no failure of the waiting row: fail the
-        # stage.
+        # An error of the file, such as a full disk, is not caused by the waiting row. So fail the
+        # whole stage, not the row.
         path = self._shared.path
         failure = LimitLost(
             f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
@@ -144,10 +145,10 @@ class LocalPermits:
         self._next_poll = self._loop.call_later(wait, self._poll)
 
     def _reserve(self, permit: int | None, weights: Weights) -> float:
-        """Reserve a start time for the first waiting call; 0.0 means success.
+        """Reserve a start time for the first waiting call, and return 0.0.
 
-        Another result is the seconds to wait before a new attempt. A call with units reserves no
-        time ahead: if its worker were killed, the units would be lost.
+        If that fails, return the seconds to wait before the next attempt. For a call with units, no
+        later time is reserved: if the process were killed, the units would be lost.
         """
         now = monotonic()
         start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
@@ -167,7 +168,7 @@ class LocalPermits:
         self._due[number] = timer, permit, weights, due
 
     def _has_enough_due(self) -> bool:
-        """Whether enough start times are reserved. A stage that fails wastes its reserved times."""
+        """Whether enough start times are reserved ahead. A stage that fails wastes these times."""
         latest = next(reversed(self._due.values()), None)
         return latest is not None and latest[-1] > monotonic() + RESERVE_SECONDS
 
@@ -181,7 +182,7 @@ class LocalPermits:
         return True
 
     def _drop_latest_due(self) -> None:
-        """Cancel the grant with the latest start time; give back what it has reserved."""
+        """Cancel the grant with the latest start time; give back its permit and its reservation."""
         _, (timer, permit, weights, due) = self._due.popitem()
         timer.cancel()
         if due:
@@ -192,12 +193,13 @@ class LocalPermits:
         self.give_back(permit)
 
     def _grant_due(self, number: int) -> None:
-        """Grant a permit at its start time. If it is too late, or calls must wait, reserve another
-        time.
+        """Grant a permit at its reserved start time.
+
+        Reserve another time if this time has passed too long ago, or if no call may start yet.
         """
         _, permit, weights, due = self._due.pop(number)
         try:
-            # A timer may fire a millisecond early, which does no harm: only late calls wait again.
+            # A timer that fires a millisecond early does no harm: only late calls get another time.
             late = not due or monotonic() > due + self._shared.pace.late
             late = late or self._shared.held_until() > due
             if late and due and any(weights):
@@ -232,7 +234,7 @@ class LocalPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        # Until then each waiting stage looks for a free permit at least once.
+        # Before this time, every other waiting stage looks for a free permit at least once.
         self._offered_until = monotonic() + 1.5 * POLL_SECONDS
 
     def hold(self, seconds: float) -> None:
@@ -245,7 +247,7 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_poll is not None and min(change) < 0:
-                # The timer's time came from the previous clocks: compute it again.
+                # The next attempt was scheduled before units came back: make it now.
                 self._next_poll.cancel()
                 self._poll()
         except OSError as raised:
@@ -282,13 +284,13 @@ class LocalPermits:
 
 
 def _close_gates_of_closed_loops() -> None:
-    """Return the permits of gates whose loops were closed without closing the gates."""
+    """Close gates whose event loop is closed already, so that their permits are free."""
     with _open_lock:
         for gate in [gate for gate in _open if gate.loop.is_closed()]:
             gate.close()
 
 
 def _refresh(of: weakref.ref[LocalPermits]) -> None:
-    # A timer with a strong reference would keep an unused ``LocalPermits`` and its file alive.
+    # The timer has a weak reference: a strong one would keep an unused object and its file alive.
     if (permits := of()) is not None:
         permits.refresh()

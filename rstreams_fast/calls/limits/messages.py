@@ -1,36 +1,38 @@
-"""The messages between a worker and the process that serves the permits of a job.
+"""The messages between a worker and the server that grants the permits of a job.
 
-A worker has a connection for each stage at work. The worker proves that it knows the token, and
-names the limit. Then it declares (``d``) an identity, how many permits its calls have, and how many
-units a call has. The server answers with ``w``, and ends any other connection of this identity. The
-worker asks for a permit (``a`` and the units of the call), gives a permit back (``r``), or stops
-all grants for some time (``h`` and the seconds). A stage that ends before its threads keeps the
-permits of these threads (``k`` and the number). The server grants a permit by ``g``.
+The server is in the driver's process. A worker has one connection for each running stage. First the
+worker proves that it knows the token, and names the limit. Then it declares (``d``) its identity,
+how many permits its running calls hold, and how many units the limit has. The server answers with
+``w``, and ends any other connection of this identity. From then on the worker requests a permit
+(``a``, and the cost of the call in each unit), gives a permit back (``r``), or stops all grants for
+some time (``h``, and the seconds). A stage that ends before its threads keeps the permits of these
+threads (``k``, and their number). The server grants a permit by ``g``.
 
-**Units.** The server charges the units of a call when it grants the permit. The worker reports
-further units spent (``e``; a number < 0 gives units back). It also reports how many units the
-service has left, with the units of the call that learned this (``v``).
+**Units.** The server charges the cost of a call when it grants the permit. Later the worker reports
+by how much the real cost differs (``e``; a negative number gives units back). It also reports how
+many units the service has left, and the cost of the call that learned this (``v``).
 
-**Rate.** The worker reports when a call was sent (``l``). Until then its grant is under way. The
-server bounds the number of grants under way: if many calls started late, they would exceed the
-rate. A worker without a report for ``SILENT_SECONDS`` delays no other worker, and gets no more
-grants until it reports.
+**Rate.** The worker reports when it has sent a granted call to the service (``l``). The server
+bounds the number of granted, unsent calls: if many of them started late, they would exceed the
+rate. A worker that reports nothing for ``SILENT_SECONDS`` is silent: its unsent calls delay no
+other worker, and it gets no more grants until it has reported all of them.
 
-**Concurrency.** A worker gets a share of the limit (``UNACKNOWLEDGED``), and more only after its
-next message. The server probes a worker (``p``) that waits for permits, or keeps others waiting.
-The worker answers (``s``). A worker without an answer for ``LOST_SECONDS`` is disconnected.
+**Concurrency.** A worker gets at most a share of the permits (``UNACKNOWLEDGED``) before its next
+message. The server sends a probe (``p``) to a worker that has got its share, or that holds permits
+while others wait. The worker answers (``s``). If it does not answer for ``LOST_SECONDS``, the
+server disconnects it.
 
-**Numbers.** The numbers of the newest limit apply while any worker uses them. The server sends
-whether each call needs a permit of its own (``+``), or a permit may serve several calls (``-``).
+**Numbers.** The numbers of the newest limit apply while any worker uses the limit. The server says
+whether each call needs a new permit (``+``), or one permit may serve several calls (``-``).
 
 **Ends.** When a connection ends, the server takes its permits back. The kernel ends the connections
-of a killed process. ``TCP_USER_TIMEOUT`` ends a connection when the other host is silent. A worker
-that is still alive connects again, and declares the permits of its calls.
+of a killed process. ``TCP_USER_TIMEOUT`` ends a connection whose other host is silent. A worker
+that is still alive connects again, and declares the permits of its running calls.
 
-**Hosts.** The workers of a host share one connection to the server, the connection of the host's
-``relay``. The relay answers the challenge with the number ``RELAY``, not with the number of a
-limit. Then each worker has a channel, with the messages above. Without a relay, each worker
-connects itself.
+**Hosts.** The workers of a host share one connection to the server. It belongs to a process, the
+host's relay (see ``relay``). The relay answers the server's challenge with the number ``RELAY`` in
+place of the number of a limit. Then each worker has a channel within this connection, for the
+messages above. Without a relay, each worker connects to the server directly.
 """
 
 from __future__ import annotations
@@ -89,25 +91,25 @@ PROBE: Final = b"p"
 ALIVE: Final = b"s"
 SECONDS: Final = struct.Struct("!d")
 COUNT: Final = struct.Struct("!I")
-# The identity, the number of permits in use, and how many units a call has.
+# The data of ``DECLARE``: the identity, the number of permits in use, and the number of units.
 DECLARED: Final = struct.Struct("!16sIB")
 CHALLENGE_BYTES: Final = 32
 SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
-"""How many bytes of data follow a message of this kind."""
+"""How many bytes of data follow a message of each of these kinds."""
 NUMBERS: Final = {ASK: 1, SPEND: 1, REMAINING: 2}
-"""How many numbers for each unit follow a message of this kind."""
-# The answer to the challenge: a digest, and the number by which the server knows the limit.
+"""How many numbers for each unit of the limit follow a message of each of these kinds."""
+# The answer to the server's challenge: a digest, and the server's number for the limit.
 ANSWER: Final = struct.Struct("!32sI")
 RELAY: Final = (1 << 32) - 1
-"""The number that a relay sends instead of the number of a limit."""
+"""The number that a relay sends in place of the number of a limit."""
 
 
 SILENT_HOST_SECONDS: Final = 5.0
-"""How long the other host may be silent before the connection ends."""
+"""After this many seconds without a sign of the other host, the connection ends."""
 
 
 class Address(NamedTuple):
-    """The address of the server of a limit, with the token that a client needs."""
+    """Where a client finds a limit: the server's address, the secret token, the limit's number."""
 
     host: str
     port: int
@@ -116,21 +118,21 @@ class Address(NamedTuple):
 
 
 def answer_to(challenge: bytes, address: Address) -> bytes:
-    """Return a digest of the challenge, and the number by which the server knows the limit."""
+    """Return the answer to the server's challenge: a digest, and the number of the limit."""
     return ANSWER.pack(hmac.digest(address.token, challenge, "sha256"), address.number)
 
 
 def pack_units(units: tuple[float, ...]) -> bytes:
-    """Return the bytes of ``units``, which follow a message."""
+    """Return ``units`` as the bytes that follow a message."""
     return struct.pack(f"!{len(units)}d", *units)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Make the connection end within seconds when the other host is gone."""
+    """Let the kernel end the connection within seconds when the other host is gone."""
     found: socket.socket = transport.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Keep-alive alone does not end a connection with unconfirmed data.
+    # Keep-alive probes do not end a connection with unacknowledged data; TCP_USER_TIMEOUT does.
     milliseconds = int(SILENT_HOST_SECONDS * 1000)
     for option, value in (
         ("TCP_KEEPIDLE", 1),
@@ -143,7 +145,7 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
 
 
 def listening_at(host: str, backlog: int) -> socket.socket:
-    """Return a socket that listens at an address or a name of this machine; IPv4 if possible."""
+    """Return a socket that listens at an address or name of this machine, on IPv4 if possible."""
     found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     found.sort(key=lambda address: address[0] != socket.AF_INET)
     for family, _, _, _, address in found:

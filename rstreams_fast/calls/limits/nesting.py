@@ -1,8 +1,8 @@
 """Refuses a call under a limit if the calling function already holds a permit of this limit.
 
-If all calls with permits waited for a second permit, they would wait for ever. Only limits with
-``concurrency`` have permits that a call holds. Of two limits of one name, the ``concurrency`` of
-either may apply to both.
+If every call with a permit waited for a second permit, all would wait for ever. This can happen
+only under a limit with ``concurrency``. Two limits of the same name share their numbers, so the
+``concurrency`` of either may apply to both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["begin_holding"]
 
 
 class Holder:
-    """A call that holds a permit; its context variable shows the call to nested calls."""
+    """A call that holds a permit. Nested calls find this object in a context variable."""
 
     __slots__ = ("_token", "is_over", "label", "limit", "outer")
 
@@ -27,13 +27,13 @@ class Holder:
         self.label = label
         self.outer = outer
         self.is_over = True
-        """Whether the call has ended: tasks that it started may still run in its context."""
+        """Whether the call has ended. Tasks that it started may still run in its context."""
         self._token = _holder.set(self)
 
     def end(self) -> None:
         """Note that the call has ended, and no longer holds its permit."""
         self.is_over = True
-        # If the garbage collector ends the call in another context, there is nothing to reset.
+        # reset raises if the garbage collector ends the call in another context. Ignore this error.
         with contextlib.suppress(ValueError):
             _holder.reset(self._token)
 
@@ -42,13 +42,13 @@ _holder: Final[ContextVar[Holder | None]] = ContextVar("holder_of_permits", defa
 
 
 def begin_holding(limit: Limit | None, label: str) -> Holder | None:
-    """Note that a call of the function ``label`` holds a permit in the present context.
+    """Note, in the present context, that a call of the function ``label`` holds a permit.
 
     Returns:
-        The holder: call ``end`` when the call ends. ``None``: there is no limit.
+        The holder: call its ``end`` when the call ends. ``None`` if there is no limit.
 
     Raises:
-        StageError: The calling function holds a permit of the same limit.
+        StageError: A function that makes this call already holds a permit of the same limit.
     """
     if limit is None:
         return None
@@ -64,5 +64,5 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
             )
         each = each.outer
     holder = Holder(limit, label, outer)
-    holder.is_over = False  # set last: if a signal handler raises before, nothing calls ``end``
+    holder.is_over = False  # set last: if a signal handler raises earlier, nothing calls ``end``
     return holder

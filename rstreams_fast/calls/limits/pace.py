@@ -1,4 +1,4 @@
-"""The numbers of a limit, and the start times that follow from its rate and quotas."""
+"""The numbers of a ``Limit``, and when calls may start by its rate and quotas."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 __all__ = ["MOST_UNITS", "Numbers", "Pace", "Quota", "per_minute", "per_second"]
 
 LATE_SECONDS: Final = 0.002
-"""A call that starts this much late, or less, does not delay the calls after it."""
+"""A call that starts at most this many seconds late does not delay the calls after it."""
 
 AT_ONCE: Final = 1 / 60
 """The share of a quota that calls may spend at once after a pause."""
 
 MOST_UNITS: Final = 6
-"""The most units of a limit: the file of a host has room for this number of clocks."""
+"""The most units of a limit: a file of ``HostLocks`` has space for this many clocks."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """An amount for each period of seconds. ``per_second`` and ``per_minute`` make a quota."""
+    """An amount for each period of ``seconds``, as ``per_second`` and ``per_minute`` return it."""
 
     amount: float
     seconds: float
@@ -32,7 +32,7 @@ class Quota:
 
 
 def per_second(amount: float) -> Quota:
-    """Return the quota of ``amount`` a second, for ``Limit(rate=...)`` or a unit of ``Limit``.
+    """Return the quota of ``amount`` a second, for ``Limit(rate=...)`` or ``Limit(units=...)``.
 
     Args:
         amount: A finite number > 0.
@@ -45,7 +45,7 @@ def per_second(amount: float) -> Quota:
 
 
 def per_minute(amount: float) -> Quota:
-    """Return the quota of ``amount`` a minute, for ``Limit(rate=...)`` or a unit of ``Limit``.
+    """Return the quota of ``amount`` a minute, for ``Limit(rate=...)`` or ``Limit(units=...)``.
 
     Args:
         amount: A finite number > 0.
@@ -66,7 +66,7 @@ def _quota(name: str, amount: object, seconds: float) -> Quota:
 
 
 class Numbers(NamedTuple):
-    """The numbers of a limit. All limits of one name have the numbers of the newest of them."""
+    """The bounds of a limit. If several limits have one name, the newest sets the bounds of all."""
 
     made: float
     """When the limit was made, in seconds since the epoch."""
@@ -74,20 +74,21 @@ class Numbers(NamedTuple):
     rate: float | None
     burst: int
     quotas: tuple[Quota, ...] = ()
-    """The quotas of the units, in the order of their names."""
+    """The quotas of the units, in the alphabetical order of the units' names."""
 
     @property
     def are_paced(self) -> bool:
-        """Whether each call needs a permit of its own, because of a rate or a unit."""
+        """Whether each call needs a new permit, because the limit has a rate or units."""
         return self.rate is not None or bool(self.quotas)
 
 
 class Pace:
-    """Computes when calls may start. A "clock" is the time until which a rate or quota is spent.
+    """Computes when calls may start, from the rate and the quotas of a limit.
 
-    The first clock is the rate's: calls start evenly spaced, and ``burst`` calls may start at once
-    after a pause. Each unit has a clock, too. A call of any weight starts when the quota has
-    covered the calls before it. The next calls wait until the quota has covered this call.
+    A clock is the time until which earlier calls have spent a rate or a quota. The first clock
+    belongs to the rate: calls start evenly spaced, and ``burst`` calls may start at once after a
+    pause. Each unit has its own clock. A call of any cost starts when the quota has covered all
+    earlier calls. Later calls wait until the quota has covered this call, too.
     """
 
     def __init__(self, numbers: Numbers) -> None:
@@ -96,9 +97,9 @@ class Pace:
         self._ahead = (numbers.burst - 1) * self._interval
         self._units = [(of.seconds / of.amount, of.seconds * AT_ONCE) for of in numbers.quotas]
         self.late = math.inf if rate is None else max(LATE_SECONDS, self._interval / 10)
-        """A call that is late by more than this needs a new start time."""
+        """A call that is more than this many seconds late needs a new start time."""
         self._free: list[float] = []
-        """Reserved start times of calls that were not made, in order."""
+        """Start times that were reserved for calls which were not made after all, in order."""
         self.new = (0.0,) * (1 + len(self._units))
         """The clocks of a limit that was never used."""
 
@@ -112,10 +113,10 @@ class Pace:
         """Return when the next call may start, and the clocks after it.
 
         Args:
-            now: The time; all times are seconds of one clock.
+            now: The present time. All times are in seconds, and have the same origin.
             clocks: The clocks before the call.
-            not_before: No call may start before that time.
-            weights: The units of the call.
+            not_before: The time before which no call may start.
+            weights: The cost of the call in each unit.
         """
         reserved = clocks[0]
         start = max(now, not_before)
@@ -138,16 +139,16 @@ class Pace:
     def withdraw(
         self, clocks: tuple[float, ...], start: float, weights: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return the clocks after a call that had reserved ``start`` was given up.
+        """Return the clocks after the call that had reserved ``start`` was given up.
 
-        With units, only the units are given back. Otherwise, if another call has a later start, a
-        later call of this process gets ``start``.
+        With units, only the units come back. Without units, a later call of this process gets
+        ``start``, or the clock of the rate goes back.
         """
         if self._units:
             return self.spend(0.0, clocks, tuple(-weight for weight in weights))
         reserved, free = clocks[0], self._free
         bisect.insort(free, start)
-        # The clock of the rate can go back by one call if the latest start of all is free.
+        # If the latest reserved start is free again, set the clock of the rate back by one call.
         each, ahead = self._interval, self._ahead
         while free and abs(reserved - each - ahead - free[-1]) < each / 2:
             reserved -= each
@@ -157,7 +158,7 @@ class Pace:
     def spend(
         self, now: float, clocks: tuple[float, ...], change: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return the clocks after ``change`` more units were spent; numbers < 0 give back."""
+        """Return the clocks after ``change`` more units were spent; numbers < 0 give units back."""
         after = list(clocks)
         for at, (units, (each, _)) in enumerate(zip(change, self._units, strict=False), 1):
             if units and at < len(after):
@@ -185,12 +186,12 @@ class Pace:
     def restart(self, now: float, clocks: tuple[float, ...]) -> tuple[float, ...]:
         """Return the clocks after a change of the limit's numbers.
 
-        Calls from before the change then delay at most one call.
+        Earlier calls delay the next call by at most one interval of the new rate.
         """
         latest = [now + self._interval, *(now + ahead for _, ahead in self._units)]
         return tuple(map(min, clocks, latest)) + clocks[len(latest) :]
 
     def margins(self, weights: tuple[float, ...]) -> list[float]:
-        """Return how many units must be left so that a call with ``weights`` need not wait."""
+        """Return how much of each unit must be left so that a call of this cost need not wait."""
         units = zip(self._units, weights, strict=False)
         return [max(weight, ahead / each) for (each, ahead), weight in units]

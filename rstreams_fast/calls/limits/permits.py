@@ -1,4 +1,4 @@
-"""The permits of a ``Limit`` in a worker: a gate on the stage's loop, and its permit sources."""
+"""Permits of a ``Limit`` in a worker: the stage's ``PermitGate``, and where it gets permits."""
 
 from __future__ import annotations
 
@@ -21,73 +21,76 @@ from rstreams_fast.core import CallWindow
 __all__ = ["OFFER_SECONDS", "PERMIT_IDLE_SECONDS", "LimitLost", "PermitGate"]
 
 PERMIT_TURN_SECONDS: Final = 0.1
-"""How long the calls of one stage reuse a permit (its turn) before other stages may have it."""
+"""How long, in seconds, the calls of one stage reuse a permit before other stages may get it."""
 
 OFFER_SECONDS: Final = 0.01
-"""How often, at most, a stage offers a permit to other stages."""
+"""The shortest time, in seconds, between two offers of a stage's permit to other stages."""
 
 PERMIT_IDLE_SECONDS: Final = 0.002
-"""How long a permit may be idle in its stage if other stages want one."""
+"""How long, in seconds, a permit is idle before its stage checks whether other stages want it."""
 
 Weights = tuple[float, ...]
-"""The units of a call, in the order of their names."""
+"""The cost of a call in each unit of the limit (tokens, say), in the order of the units' names."""
 
 
 _Call = Callable[..., Awaitable[Any]]
 
 
 class _PermitSource(Protocol):
-    """Gives permits to a gate. Only the loop's thread may use a source."""
+    """Supplies a ``PermitGate`` with permits. Only the thread of the gate's loop may use it."""
 
     def ask(self, weights: Weights) -> None:
-        """Request a permit for a call that needs the units ``weights``.
+        """Request a permit for a call that costs ``weights``.
 
-        The source calls ``PermitGate.grant``.
+        The source grants it by ``PermitGate.grant``, now or later.
         """
 
     def withdraw(self) -> bool:
-        """Drop one request, since its call waits no more; return whether there was one to drop."""
+        """Drop one request, since a call no longer waits; return whether a request was dropped."""
 
     def give_back(self, permit: Any) -> None:
-        """Take a permit back."""
+        """Take a permit back from the gate."""
 
     def is_wanted(self) -> bool:
         """Whether other stages may want a permit."""
 
     def offer(self, permit: Any) -> None:
-        """Take a permit back, and let other stages have it first."""
+        """Take a permit back from the gate, and let other stages have it first."""
 
     def hold(self, seconds: float) -> None:
         """Grant no permits to any stage for ``seconds``."""
 
     def spend(self, change: Weights) -> None:
-        """Charge ``change`` more units than were asked for; negative numbers give back."""
+        """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
 
     def adopt_remaining(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
+        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
 
     def end(self, running_threads: int) -> Callable[[], object]:
-        """Return all permits except those of the ``running_threads``, whose calls still run.
+        """Take back all permits except ``running_threads`` of them.
 
-        Each of these threads calls the returned function to give its permit back.
+        The remaining permits belong to threads that still run a call. Each of these threads calls
+        the returned function to give its permit back.
         """
 
 
 class PermitGate:
-    """Admits one call of a stage for each permit. Only the loop's thread may use the gate."""
+    """Lets a call of a stage start when it has a permit. Only the loop's thread may use this."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
-        # The units of each waiting call. The oldest call is the first.
+        # The future and the cost of each waiting call. The oldest call is the first.
         self._waiting: OrderedDict[asyncio.Future[tuple[Any, float]], Weights] = OrderedDict()
         self._idle: list[tuple[Any, float]] = []
-        # The permits of the running calls of ``admit``; None for a call without a permit.
+        # The permits of running calls of ``admit``. None stands for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
-        self._in_transit = 0  # the number of permits on their way to waiting calls
-        self._running = 0  # the number of calls that ``take`` and ``acquire`` have admitted
+        self._in_transit = 0
+        """Number of permits that were granted to calls which have not resumed yet."""
+        self._running = 0
+        """Number of running calls that got their permit from ``take`` or ``acquire``."""
         self._will_check_running = False
         self._window: CallWindow | None = None
-        # Whether ``_used`` has an element for each running call.
+        # Whether ``_used`` has an element for each running call; see ``admit``.
         self._is_counting = True
         self._idle_timer: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
@@ -96,7 +99,7 @@ class PermitGate:
         self._closed = False
         self._may_reuse = not limit.numbers.are_paced  # if false, each call needs a new permit
         self._reuses = self._may_reuse
-        self._at_rest = False  # whether no call waits, and a timer will check the idle permits
+        self._at_rest = False  # if true, no call waits, and a timer will check the idle permits
         self._source: _PermitSource
         self._is_local = limit.scope != "job"
         if not self._is_local:
@@ -105,17 +108,16 @@ class PermitGate:
             self._source = LocalPermits(self, limit, loop)
         self._held_until = 0.0
         self.waits = Waits()
-        """The time that calls wait for a permit."""
+        """How long calls wait for a permit."""
         self.traced = False
-        """Whether calls may have traces, which show how long a call waited."""
+        """Whether calls may have traces. A trace shows how long its call waited for a permit."""
 
     def admit(self, window: CallWindow, fn: _Call) -> Callable[[_Call], None]:
-        """Admit the calls of ``fn`` that ``window`` makes, without a coroutine around each call.
+        """Make ``window`` call ``fn`` only with a permit for each call.
 
-        Returns a function that replaces ``fn`` for the next calls.
-
-        While the stage has enough permits for all calls of the window, and no other stage wants a
-        permit, the gate does not count permits. This saves time.
+        Returns a function that replaces ``fn`` for the next calls. A call that need not wait gets
+        no coroutine around it. To save time, the gate does not count permits while the stage has
+        enough for all calls of the window, and no other stage wants one.
         """
         idle, used = self._idle, self._used
         take_idle, add_used, pop_used = idle.pop, used.append, used.pop
@@ -135,7 +137,7 @@ class PermitGate:
             return fn(*args)
 
         def call_ended() -> None:
-            # The list of used permits is empty if the gate was closed before the call ended.
+            # ``used`` is empty if the gate was closed before the call ended.
             permit = pop_used() if used else None
             if permit is not None:
                 self.release(permit)
@@ -173,28 +175,28 @@ class PermitGate:
 
     @property
     def reuses_permits(self) -> bool:
-        """Whether a permit may serve several calls in a row. Any thread may ask."""
+        """Whether a permit may serve several calls in a row. Any thread may read this."""
         return self._reuses and not self._closed
 
     @property
     def has_failed(self) -> bool:
-        """Whether the gate admits no calls any more."""
+        """Whether the gate lets no more calls start, because it has failed or was closed."""
         return self._failure is not None
 
     @property
     def is_in_use(self) -> bool:
-        """Whether calls that ``take`` and ``acquire`` have admitted run, or other calls wait."""
+        """Whether calls that used ``take`` or ``acquire`` run, or any call waits for a permit."""
         return bool(self._running or self._waiting or self._in_transit)
 
     def take(self) -> tuple[Any, float] | None:
-        """Return an idle permit, for ``release``; ``None``: no permit is idle, use ``acquire``."""
+        """Return an idle permit, or ``None`` if no permit is idle; then use ``acquire``."""
         if not self._idle:
             return None
         self._running += 1
         return self._idle.pop()
 
     async def acquire(self, weights: Weights = ()) -> tuple[Any, float]:
-        """Wait for a permit for a call that needs the units ``weights``; return the permit."""
+        """Wait for a permit for a call that costs ``weights``; return the permit."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self.loop.create_future()
@@ -211,10 +213,11 @@ class PermitGate:
                 with self.waits:
                     permit = await future
         except BaseException:
-            # The future is not done if the coroutine was closed while it waited.
+            # If the coroutine was closed while it waited, the future is not done.
             if not future.done() or future.cancelled():
                 self._waiting.pop(future, None)
-                # A request of this call would use up a start time of the limit's rate.
+                # Withdraw a request: a permit that no call needs would waste a start time of the
+                # rate.
                 if self._requested > len(self._waiting) and self._source.withdraw():
                     self._requested -= 1
             elif future.exception() is None:
@@ -228,17 +231,17 @@ class PermitGate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Pass the permit to the next call; after ``PERMIT_TURN_SECONDS``, to another stage."""
+        """Pass the permit to a call of this stage or, after ``PERMIT_TURN_SECONDS``, of another."""
         self._running -= 1
         if not self._running and self._is_local and self._window is None:
             self._check_running_soon()
         if self._at_rest:
             self._idle.append(permit)
             return
-        # The loop has ended, and the garbage collector ends this call: return all permits.
+        # If the loop is closed, the garbage collector ends this call. Give all permits back.
         if self.loop.is_closed():
             self.close()
-        # Do not return the permit: end() has returned it, or the call's thread will return it.
+        # Do not give this permit back: ``end`` has done so, or the call's thread will do so.
         if self._closed:
             return
         now = monotonic()
@@ -259,23 +262,23 @@ class PermitGate:
             self._begin_rest()
 
     def grant(self, permit: Any, weights: Weights = ()) -> None:
-        """Receive a permit from the source. ``weights``: the units with which it was requested."""
+        """Receive a permit from the source. ``weights``: the cost named in the request."""
         self._requested -= 1
         if not self._grant_to_waiting((permit, monotonic() + PERMIT_TURN_SECONDS), weights):
             self._source.give_back(permit)
 
     def spend(self, weights: Weights, times: int = 1) -> None:
-        """Charge ``weights`` more units than calls had estimated; ``times=-1`` gives them back."""
+        """Charge ``weights``: a real cost minus its estimate. ``times=-1`` gives units back."""
         if any(weights) and not self._closed:
             self._source.spend(tuple(times * weight for weight in weights))
 
     def adopt_remaining(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report that ``left`` units remain. ``weights``: the call's units."""
+        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
         if not self._closed:
             self._source.adopt_remaining(left, weights)
 
     def set_paced(self, are_paced: bool) -> None:
-        """Note whether each call needs a new permit: the limit's rate or units may have changed."""
+        """Set whether each call needs a new permit, after a change of the limit's rate or units."""
         self._may_reuse = not are_paced
         self.suspend(False)
         if are_paced:
@@ -284,17 +287,17 @@ class PermitGate:
     def suspend(self, suspended: bool) -> None:
         """While ``suspended``, give each permit back after its call, and keep no idle permits.
 
-        The source suspends the gate while it has no connection, and so cannot count permits.
+        ``JobPermits`` suspends the gate while it has no connection, and cannot count permits.
         """
         self._reuses = self._may_reuse and not suspended
         if suspended:
             self._return_idle()
 
     def hold(self, seconds: float) -> None:
-        """Admit no call under the limit for ``seconds``, or ``PATIENCE_SECONDS`` if that is less.
+        """Let no call under the limit start for ``seconds`` or, if less, ``PATIENCE_SECONDS``.
 
-        ``PATIENCE_SECONDS`` is a bound so that later jobs can start. Other stages go on until they
-        have used their permits for ``PERMIT_TURN_SECONDS``.
+        The bound allows later jobs to start. Other stages may reuse the permits that they hold, for
+        ``PERMIT_TURN_SECONDS`` at most.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -302,24 +305,24 @@ class PermitGate:
         self._return_idle()
 
     async def hold_and_wait(self, asked: float, pause: float) -> None:
-        """Stop all calls under the limit for ``asked`` seconds; wait ``pause`` seconds.
+        """Let no call under the limit start for ``asked`` seconds; wait ``pause`` seconds.
 
-        The call that waits gives its permit back meanwhile, and gets a permit after the pause.
+        The call that awaits this gives its permit back, and gets a permit again after the pause.
         """
         if not self._is_counting:
-            # Wait a step: a call of a ``CallWindow`` counts as running only after its first step.
+            # Wait a loop iteration: until then ``CallWindow`` does not count this call as running.
             await asyncio.sleep(0)
         self.hold(asked)
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            # Insert at the front, since a call that ends takes a permit from the end of the list.
+            # Insert None at the front: a call that ends takes its permit from the end of the list.
             used.insert(0, None)
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # else a call has ended, and its permit is for this call now
+            if None in used:  # else an ended call took the None, and left its permit to this call
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -327,15 +330,15 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            # This call ends without a permit. Move the None that stands for it to the end of the
-            # list, from which ``call_ended`` takes it.
+            # This call ends without a permit. Move its None to the end of the list, where
+            # ``call_ended`` takes it.
             if None in used:
                 used.remove(None)
                 used.append(None)
             raise
 
     def fail(self, failure: Exception) -> None:
-        """Admit no more calls; waiting calls raise ``failure``."""
+        """Let no more calls start; waiting calls raise ``failure``."""
         self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
@@ -343,14 +346,14 @@ class PermitGate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Return all permits, even for calls that did not end; admit no more calls."""
+        """Give back all permits, even those of running calls; let no more calls start."""
         self.end(0)
 
     def end(self, running_threads: int) -> Callable[[], object]:
-        """Admit no more calls. Return all permits except those of the ``running_threads``.
+        """Let no more calls start; give back all permits except ``running_threads`` of them.
 
-        Each of these threads calls the returned function when its call ends, even after the loop is
-        closed.
+        The remaining permits belong to threads that still run a call. Each of these threads calls
+        the returned function when its call ends, even after the loop is closed.
         """
         self._return_idle()
         self._used.clear()
@@ -359,9 +362,9 @@ class PermitGate:
         return self._source.end(running_threads)
 
     def _check_running_soon(self) -> None:
-        """Return the permits in the next step of the loop, if no call is running then.
+        """Give the idle permits back in the next loop iteration, if no call is running then.
 
-        The loop may stop after that step, and then no timer returns them.
+        The event loop may stop after this iteration. Then no timer could give the permits back.
         """
         if not (self._will_check_running or self.loop.is_closed()):
             self._will_check_running = True
@@ -391,7 +394,7 @@ class PermitGate:
             future, requested = self._waiting.popitem(last=False)
             if not future.done():  # a future that is done belongs to a cancelled call
                 if requested != weights:
-                    # Another call, with other units, requested this permit: charge the difference.
+                    # The permit was requested for a call with another cost: charge the difference.
                     both = zip_longest(requested, weights, fillvalue=0.0)
                     self.spend(tuple(own - asked for own, asked in both))
                 future.set_result(permit)
@@ -403,5 +406,5 @@ class PermitGate:
     def _ask_if_needed(self) -> None:
         if self._requested < len(self._waiting):
             self._requested += 1
-            # The request is for the last waiting call: the calls before it have requests already.
+            # Request a permit for the newest waiting call: the older ones have requests already.
             self._source.ask(next(reversed(self._waiting.values())))

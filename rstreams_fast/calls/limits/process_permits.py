@@ -1,4 +1,4 @@
-"""The permits of ``Limit(scope="process")``: counts in memory, for the threads of a process."""
+"""Permits of ``Limit(scope="process")``: counters in memory, for all threads of the process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rstreams_fast.runtime.fork_lock import ForkLock
 __all__ = ["ProcessPermits", "permits_of"]
 
 WANTED_SECONDS: Final = 0.05
-"""How long ``is_wanted`` is true after a stage found no free permit."""
+"""For this many seconds after a stage found no free permit, ``is_wanted`` is true."""
 
 
 class ProcessPermits:
-    """The permits of a limit in one process, with the methods of ``HostLocks``. Thread-safe."""
+    """The permits of a limit in a process, with the same methods as ``HostLocks``. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self.path = name
@@ -31,7 +31,7 @@ class ProcessPermits:
         self._held: set[int] = set()
         self._next = itertools.count()
         self._missed_at = -WANTED_SECONDS
-        # Reentrant: a finalizer may end a call on the thread that holds the lock.
+        # Reentrant: a finalizer on the thread that holds the lock may end a call, and lock again.
         self._lock = threading.RLock()
 
     def join(self, numbers: Numbers) -> None:
@@ -49,7 +49,7 @@ class ProcessPermits:
             self._users -= 1
 
     def refresh(self) -> None:
-        """Do nothing: there is no file."""
+        """Do nothing: unlike ``HostLocks``, this class has no file."""
 
     def take_one(self) -> tuple[int | None, float] | None:
         with self._lock:
@@ -70,7 +70,6 @@ class ProcessPermits:
         return of is not None and len(self._held) > of
 
     def give_back(self, permit: int) -> None:
-        """Free a permit."""
         with self._lock:
             self._held.discard(permit)
 
@@ -107,10 +106,10 @@ _permits_lock: Final = ForkLock()
 
 
 def permits_of(name: str) -> ProcessPermits:
-    """Return the permits of the limit ``name``. The whole process shares them."""
+    """Return the permits of the limit ``name``, which the whole process shares."""
     with _permits_lock:
         found = _permits.get(name)
-        # A forked child has no calls yet, so it needs a new object.
+        # A forked child runs no calls of its parent, so it needs a new object.
         if found is None or found.pid != os.getpid():
             found = _permits[name] = ProcessPermits(name)
         return found

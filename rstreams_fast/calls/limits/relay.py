@@ -1,14 +1,16 @@
-"""The relay of a host: passes the connections of workers on to the driver, over one connection.
+"""The relay of a host: passes bytes between its workers and the driver, over one connection.
 
-A worker runs this file as a script, with the descriptors of three open files: the connection to the
-driver, the socket at which the relay listens, and the lock of the relay. The kernel frees the lock
-when the relay ends. The relay does not know the limits: only the workers and the driver read the
-messages. It ends when the driver's connection ends, or when it had no worker for a while.
+A worker runs this file as a script. The script inherits three open files: the connection to the
+driver, the socket at which it listens for workers, and the locked lock file. The kernel frees the
+lock when the relay ends. The relay passes messages on without reading them: only the workers and
+the driver know the limits. It ends when the driver's connection ends, or when it has had no worker
+for ``IDLE_SECONDS``.
 
-**Frames.** Each connection of a worker is a channel with a number. A frame has this number, and the
-bytes of the channel. A frame without bytes opens a new channel, and ends an open one.
+**Frames.** In the driver's connection each worker has a channel with a number. A frame consists of
+this number, a length, and bytes of the channel. A frame without bytes opens a new channel, and ends
+an open one.
 
-The script imports few modules of the standard library: so it starts within some 20 ms.
+The script imports only a few modules of the standard library, to start within some 20 ms.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from typing import Final
 __all__ = ["FRAME", "LOCK", "Relay", "remove"]
 
 FRAME: Final = struct.Struct("!II")
-"""The number of a channel, and how many bytes follow."""
+"""The head of a frame: the number of the channel, and how many bytes follow."""
 
 LOCK: Final = ".lock"
-"""The suffix of the relay's lock file: its path is the path of the relay's socket + ``LOCK``."""
+"""The suffix of the lock file: its path is the path of the relay's socket plus this suffix."""
 
 IDLE_SECONDS: Final = 5.0
-"""How long a relay without workers waits for a worker. Then it ends."""
+"""After this many seconds without a worker, the relay ends."""
 
 ACCEPT_AGAIN_SECONDS: Final = 0.05
 MOST_BYTES: Final = 1 << 18
 
 
 class _Peer:
-    """A worker or the driver, with the bytes that wait to be sent to it."""
+    """A connection to a worker or to the driver, with the bytes that are not sent yet."""
 
     def __init__(self, connection: socket.socket, number: int = 0) -> None:
         self.connection = connection
@@ -48,9 +50,9 @@ class _Peer:
         self.events = EVENT_READ
 
     def received(self) -> bytes | None:
-        """Return the bytes received; ``None``: no bytes came; ``b""``: the connection has ended.
+        """Return received bytes; ``None`` if none have come; ``b""`` if the connection has ended.
 
-        If a worker was killed, the kernel returns its last bytes before the end.
+        If a worker was killed, the kernel still returns its last bytes first.
         """
         try:
             return self.connection.recv(MOST_BYTES)
@@ -60,18 +62,18 @@ class _Peer:
             return b""
 
     def send(self) -> None:
-        """Send as many bytes as the kernel takes."""
+        """Send as many of the unsent bytes as the kernel takes."""
         try:
             sent = self.connection.send(self.unsent)
         except BlockingIOError:
             return
-        except OSError:  # the connection has ended: the next ``received`` reports the end
+        except OSError:  # the connection has ended; the next ``received`` reports this
             sent = len(self.unsent)
         del self.unsent[:sent]
 
 
 class Relay:
-    """Passes bytes between the driver and the workers that connect to ``listening``."""
+    """Passes bytes between the driver and the workers that connect to the socket ``listening``."""
 
     def __init__(self, driver: socket.socket, listening: socket.socket) -> None:
         self._selector = selectors.DefaultSelector()
@@ -122,7 +124,7 @@ class Relay:
             connection, _ = self._listening.accept()
         except BlockingIOError:
             return
-        except OSError:  # the process has too many open files: some workers must end first
+        except OSError:  # too many open files: wait until some workers have ended
             time.sleep(ACCEPT_AGAIN_SECONDS)
             return
         connection.setblocking(False)
@@ -136,7 +138,7 @@ class Relay:
         self._changed.add(self._driver)
 
     def _pass_to_driver(self, worker: _Peer, data: bytes) -> None:
-        # A frame of this turn may have ended the channel already.
+        # Earlier in this loop pass, a frame from the driver may have ended the channel.
         if worker.number in self._workers:
             self._add_frame(worker, data)
             if not data:
@@ -155,7 +157,7 @@ class Relay:
                 worker.unsent += received[start : start + size]
                 self._changed.add(worker)
             elif worker is not None:
-                worker.send()  # the driver ends the channel after these bytes
+                worker.send()  # the channel ends after these bytes
                 self._end(worker)
             at = start + size
         del received[:at]
@@ -168,7 +170,7 @@ class Relay:
 
 
 def remove(path: str) -> None:
-    """Remove the files of a relay. The caller holds the lock."""
+    """Remove the socket and the lock file of a relay. The caller holds the lock."""
     for name in (path, path + LOCK):
         with contextlib.suppress(OSError):
             os.unlink(name)  # noqa: PTH108 - pathlib doubles the time that the script needs to start
