@@ -1,1 +1,1 @@
-"""The journal: answers (results of calls) in files that outlive the process."""
+"""The journal: files that keep answers (results of calls) after their process has ended."""

@@ -1,4 +1,4 @@
-"""The answers of a journal, found by the digests of their keys."""
+"""Finds the answers (results of calls) of a journal by the digests of their keys."""
 
 from __future__ import annotations
 
@@ -24,33 +24,37 @@ if TYPE_CHECKING:
 __all__ = ["Answers", "answers_of"]
 
 READ_BYTES: Final = 32 << 20
-"""How many bytes of answers a process keeps in memory, once it has read them."""
+"""For each function, the most bytes of answers that stay in memory after they were read."""
 
 OPEN_SEGMENTS: Final = 64
-"""The most segments that a process keeps open."""
+"""For each function, the most segment files that a process keeps open."""
 
 FILTER_BYTES: Final = 8
-"""Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
+"""Bytes of the filter of ``may_have`` for each answer. With 8 bytes, the filter rules out seven of
+eight keys that have no answer."""
 
 REFRESH_TRIES: Final = 20
-"""How often ``refresh`` lists the segments again, if other processes replace some meanwhile."""
+"""How many times ``refresh`` lists the segment files if other processes replace some meanwhile."""
 
 _prefix_of: Final = struct.Struct("=Q").unpack_from
 
 
 class _SortedRun(NamedTuple):
-    """The segment and row of each answer, sorted by the first eight bytes of its key's digest."""
+    """The location of each answer: the number of its segment file, and its row there.
+
+    Sorted by ``prefixes``: the first eight bytes of the digest of the answer's key.
+    """
 
     prefixes: pa.Array
     segments: pa.Array
     rows: pa.Array
 
     def view(self) -> memoryview:
-        """Return the first eight bytes of all keys, as integers."""
+        """Return the first eight bytes of each digest, as integers."""
         return memoryview(self.prefixes.buffers()[1]).cast("Q")[: len(self.rows)]
 
     def places(self, prefix: int) -> Iterator[tuple[int, int]]:
-        """Yield the segment and row of each key whose first eight bytes are ``prefix``."""
+        """Yield the segment number and row of each answer whose digest begins with ``prefix``."""
         view = self.view()
         at = bisect_left(view, prefix)
         while at < len(view) and view[at] == prefix:
@@ -68,10 +72,10 @@ def _merge_runs(runs: Sequence[_SortedRun]) -> _SortedRun:
 
 
 class Answers:
-    """The answers in a folder, found by the digest of the key. Thread-safe.
+    """The answers in a journal's folder, found by the digest of the key. Thread-safe.
 
-    An index in memory has the segment and row of each answer. ``get`` reads an answer when it is
-    needed, and keeps the latest ``READ_BYTES`` bytes of answers.
+    An index in memory has the segment file and the row of each answer. ``get`` reads an answer when
+    it is first needed, and keeps up to ``READ_BYTES`` bytes of answers in memory.
     """
 
     def __init__(self, folder: Folder, form: AnswerForm) -> None:
@@ -79,14 +83,14 @@ class Answers:
         self.levels = SegmentLevels(folder)
         self._form = form
         self.has_any = False
-        """Whether the journal has any answers for this function."""
+        """Whether the journal has any answer of this function."""
         self.logged: dict[bytes, Any] = {}
-        """Answers that were in the logs of living processes, and in no segment, when the caller of
-        ``refresh`` read the logs."""
+        """Answers that were in the log files of living processes, not in segment files, when the
+        caller of ``refresh`` read the logs."""
         self._unwritten: dict[bytes, Any] = {}
         """Answers that ``add`` has stored, and that ``forget`` has not removed yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
-        """The names of segments ("" for a removed one), and the segment and row of each answer."""
+        """Names of the segment files ("" for a removed one), and where each answer is in them."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -95,7 +99,7 @@ class Answers:
         self._bytes = 0
 
     def refresh(self) -> None:
-        """Index the segments that were written since the last ``refresh``."""
+        """Index the segment files that were written since the last ``refresh``."""
         for _ in range(REFRESH_TRIES):
             found = self.folder.names()
             with self._lock:
@@ -106,7 +110,7 @@ class Answers:
                 return
 
     def close(self) -> None:
-        """Close all segments. ``get`` opens them again."""
+        """Close all segment files. ``get`` opens them again when it needs them."""
         with self._lock:
             self._readers.clear()
 
@@ -118,21 +122,22 @@ class Answers:
             self.has_any = True
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Drop answers that ``add`` has kept: ``get`` finds them in the segments now."""
+        """Drop answers that ``add`` has kept, because ``get`` finds them in segment files now."""
         with self._lock:
             for digest in digests:
                 self._unwritten.pop(digest, None)
 
     def _add(self, found: AbstractSet[str]) -> bool:
-        """Index the new segments. ``False``: a segment was replaced meanwhile, so list again."""
+        """Index new segment files; return ``False`` if one has vanished: then list them again."""
         import pyarrow as pa
 
         is_complete = True
-        # If most segments were merged, build the index anew.
+        # Most indexed segment files are gone, because they were merged: build the index anew.
         if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
-            # Mapped batches of removed segments would keep space on the disk: drop all batches.
+            # Drop all batches: a mapped batch of a removed file keeps the space of the file on the
+            # disk.
             self._batches.clear()
             self._bytes = 0
         for name in sorted(found - self._seen):
@@ -205,13 +210,13 @@ class Answers:
         return reader
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
-        """Return the segment and row of each key whose digest has the same first eight bytes."""
+        """Return segment file and row of each answer whose digest begins with ``digest[:8]``."""
         (prefix,) = _prefix_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(prefix) if names[at]]
 
     def get(self, digest: bytes) -> Any:
-        """Return the answer for a key, or ``MISSING``."""
+        """Return the answer for the key with this ``digest``, or ``MISSING``."""
         for answers in self._unwritten, self.logged:
             if (found := answers.get(digest, MISSING)) is not MISSING:
                 return found
@@ -222,7 +227,8 @@ class Answers:
                 try:
                     batch = self._batch(name, row // BATCH_ROWS)
                 except FileNotFoundError:
-                    # The segment was merged or removed after it was indexed: refresh, try again.
+                    # The segment file was merged or removed after it was indexed: refresh, then try
+                    # again.
                     gone = True
                     self._drop(name)
                     continue
@@ -236,7 +242,7 @@ class Answers:
 
     @property
     def segments(self) -> int:
-        """The number of segments at the last ``refresh``."""
+        """The number of segment files at the last ``refresh``."""
         return len(self._seen)
 
     def _drop(self, name: str) -> None:
@@ -274,12 +280,12 @@ class Answers:
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:
-    return max(int(batch.nbytes), mmap.PAGESIZE)  # a mapped batch takes a page at least
+    return max(int(batch.nbytes), mmap.PAGESIZE)  # a mapped batch takes at least one page of memory
 
 
 _answers: Final[LatestUsed[Answers]] = LatestUsed()
 
 
 def answers_of(uri: str, folder_name: str, form: AnswerForm) -> Answers:
-    """Return the answers in a folder of a journal. The whole process shares them."""
+    """Return the answers in a folder of a journal, as an object that the whole process shares."""
     return _answers.get(f"{uri} {folder_name}", lambda: Answers(Folder(uri, folder_name), form))

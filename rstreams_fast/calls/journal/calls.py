@@ -1,4 +1,4 @@
-"""``JournalledCalls``: the calls of a function whose answers a journal keeps."""
+"""``JournalledCalls``: the calls of a stage's function whose answers a journal keeps."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ __all__ = [
 ]
 
 MANY_SEGMENTS: Final = 512
-"""If a journal has this number of segments or more, a stage that ends may merge them."""
+"""If a folder has this number of segment files or more, a stage that ends may merge them."""
 
 COMPACT_PROBABILITY: Final = 1 / 8
-"""The probability that a stage that ends merges ``MANY_SEGMENTS`` or more segments."""
+"""The probability with which an ending stage merges ``MANY_SEGMENTS`` or more segment files."""
 
 WAIT_SECONDS: Final = 0.01
-"""How often a call that waits for the file system checks again."""
+"""Interval, in seconds, at which a call that waits for the file system checks again."""
 
 LOGGED_SHARE: Final = 16
-"""The most answers that are logged together: the calls in flight, divided by this number."""
+"""At most the number of calls in flight, divided by this number, is logged in one record."""
 
 Call = Callable[..., Awaitable[Any]]
 
 
 class JournalledCalls:
-    """Looks up a journal before each call of a function, and stores the answers of the calls."""
+    """Looks up each call of a function in a journal before the call is made; stores new answers."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class JournalledCalls:
         *,
         may_change: bool = True,
     ) -> None:
-        """``key_of`` makes the key from the arguments. Default: the arguments are the key.
-        ``may_change``: whether the function could change its arguments.
+        """``key_of`` makes the key of a call from its arguments. Default: the arguments are the
+        key. ``may_change``: whether the function could change its arguments.
         """
         self._journal = journal
         self._digest_of = KeyDigest(settings.label, journal.version)
@@ -84,17 +84,18 @@ class JournalledCalls:
         self._keys_are_values = False
         """Whether each of ``_unlogged_keys`` is one value; otherwise each is a tuple of values."""
         self._unlogged_answers: list[Any] = []
-        """The answers to ``_unlogged_keys``."""
+        """The answers of the calls with ``_unlogged_keys``, in the same order."""
 
     def open(self) -> None:
-        """Find the answers written so far, and start the thread that writes new answers."""
+        """Find all answers written so far, and start the thread that writes new answers."""
         find_answers(self._writer, self._answers, self._journal)
         self._writer.start()
 
     def close(self, tidy: bool) -> None:
-        """Write all answers; with ``tidy`` then merge segments, and enforce ``max_bytes``.
+        """Write all answers. With ``tidy``, then merge segment files, and enforce ``max_bytes``.
 
-        Without ``max_bytes`` nothing waits for the merges: a lone row of a stream would wait, too.
+        Without ``max_bytes``, the caller does not wait until the files are merged: else a stream
+        would wait for this even after a single row.
         """
         self._log()
         if not tidy:
@@ -111,7 +112,7 @@ class JournalledCalls:
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
-        Each call runs in a copy of the present context.
+        ``fn`` gets a copy of arguments that it could change, because they are the key.
         """
         answers, writer, counts = self._answers, self._writer, self._counts
         as_outcomes, key_of, store = self._as_outcomes, self._key_of, self._make_store(loop)
@@ -136,7 +137,7 @@ class JournalledCalls:
 
     @property
     def needs_no_lookup(self) -> bool:
-        """Whether there are no answers to look up, and ``make_on_result`` may replace ``wrap``."""
+        """Whether no call needs a look-up, so that ``make_on_result`` may replace ``wrap``."""
         return not (self._answers.has_any or self._may_change or self._as_outcomes)
 
     def make_on_result(
@@ -144,17 +145,17 @@ class JournalledCalls:
     ) -> Callable[[Any, Any], None]:
         """Return the ``on_result`` of a ``CallWindow``, which stores the answer to each item.
 
-        This way takes half of the time of ``wrap``, which adds a coroutine to each call. The
-        caller checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
+        This takes half of the time of ``wrap``, which adds a coroutine to each call. The caller
+        checks ``is_behind`` before it submits items. ``spread``: whether items are tuples.
         """
         self._keys_are_values = not spread
         return self._make_store(loop)
 
     def _make_store(self, loop: asyncio.AbstractEventLoop) -> Callable[[Any, Any], None]:
-        """Return a function that stores the answer to a key.
+        """Return a function that stores the answer for a key.
 
-        Answers of the same step of the ``loop`` are logged together: a log record for each call
-        would take most of the call's time.
+        Answers of the same iteration of the ``loop`` are logged together: a log record for each
+        call would take most of the call's time.
         """
         keys, new_answers = self._unlogged_keys, self._unlogged_answers
         log_size, log = self._log_size, self._log
@@ -172,7 +173,7 @@ class JournalledCalls:
 
     @property
     def is_behind(self) -> bool:
-        """Whether new calls must wait for the file system. Raises the journal's failure."""
+        """Whether new calls must wait until answers are written. Raises if the journal failed."""
         try:
             return self._writer.is_slow and self._writer.is_behind
         except Exception as raised:
@@ -188,11 +189,12 @@ class JournalledCalls:
                 return answers.get(digest)
             return await loop.run_in_executor(None, answers.get, digest)
         except Exception as raised:
-            # The journal may have a paid answer: fail the stage instead of calling again.
+            # The journal may have this paid answer already: fail the stage instead of calling
+            # again.
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
-        """Wait until few answers are unwritten; raise the error of a journal that has failed."""
+        """Wait until few answers are unwritten; raise if the journal has failed."""
         while self.is_behind:  # noqa: ASYNC110 - the writer knows no loop
             await asyncio.sleep(WAIT_SECONDS)
 
@@ -207,41 +209,39 @@ class JournalledCalls:
 
 
 def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Find the answers written so far. Raise, before a paid call, if answers cannot be written."""
+    """Find all answers written so far. Raise, before a paid call, if answers cannot be written."""
     folder = answers.folder
     folder.check_writable()
-    # max_bytes bounds all folders of the journal together: find the newest segment of all.
+    # max_bytes bounds all folders of the journal together: new files need the latest time of all.
     if journal.max_bytes is not None and not folder.latest_time:
         folder.latest_time = latest_time(journal.uri)
-    # Read the logs before the segments: an answer may move from a log to a segment meanwhile.
+    # Read the logs before the segment files: an answer may move from a log to a file meanwhile.
     logged = writer.read_logs()
-    # Keep the earlier logged answers until the refresh: their segments may not be indexed yet.
+    # Until the refresh, keep the earlier logged answers: their files may not be indexed yet.
     answers.logged = {**answers.logged, **logged}
     answers.refresh()
     answers.logged = logged
 
 
 def tidy_up(writer: JournalWriter, answers: Answers, journal: Journal) -> None:
-    """Index and merge new segments (files of answers), enforce ``max_bytes``, and close the files
-    of segments.
-    """
+    """Index and merge new segment files, enforce ``max_bytes``, and close all segment files."""
     if writer.has_written:
-        # The next micro-batch in this process then has no segments to index before its calls.
+        # Index now: then the next micro-batch in this process has nothing to index first.
         answers.refresh()
-        # Many tasks see the same segments. Each task merges them with a small probability only.
+        # Many tasks find the same files: each task merges them only with a small probability.
         if answers.segments >= MANY_SEGMENTS and random.random() < COMPACT_PROBABILITY:  # noqa: S311
             answers.folder.compact()
         if journal.max_bytes is not None:
             enforce_max_bytes(journal.uri, journal.max_bytes)
-    # The process may keep the index for weeks without a look-up.
+    # Close the files: the process may keep the index for weeks without a look-up.
     answers.close()
 
 
 def folder_name_of(label: str, version: str, form: str) -> str:
-    """Return the name of the folder for a function's answers, stored in the ``form``."""
+    """Return the name of the folder for the answers of a function in this version and ``form``."""
     return digest_of_text(label, version, form)
 
 
 def digest_of_text(*parts: str) -> str:
-    """Return a digest of ``parts``: the name of a folder or of logs."""
+    """Return a digest of ``parts``, as the name of a folder or of log files."""
     return hashlib.blake2b(ascii(parts).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""How a journal stores answers: a type of Arrow for the column of a segment."""
+"""How a journal stores answers: as values of an Arrow type in a column of a segment file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["AnswerForm"]
 
 
 class AnswerForm(Protocol):
-    """Converts answers to a column of a segment (a file), and values of the column to answers."""
+    """Converts answers to an Arrow column of a segment file, and values of a column to answers."""
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the column. Answers of another type are in another folder of the journal."""
+        """The Arrow type of the column. Answers of another type are in another folder."""
 
     @property
     def text(self) -> str:
-        """A text that identifies the form: answers with another text are not found."""
+        """A text that identifies the form. Answers stored under another text are not found."""
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return an Arrow array of ``answers``. Any exception means: an answer cannot be stored."""
+        """Return an Arrow array of ``answers``. Raises anything if an answer cannot be stored."""
 
     def value(self, scalar: pa.Scalar) -> Any:
         """Return the answer from which ``array`` made ``scalar``."""

@@ -1,4 +1,4 @@
-"""The journal of a function that is called outside stages: calls open it, ``end`` closes it."""
+"""The journal of a function outside stages: the first call opens it, and ``end`` closes it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["FunctionJournal"]
 
 IDLE_SECONDS: Final = 1.0
-"""The thread that writes segments ends after this number of seconds without an answer."""
+"""After this many seconds without an answer, the thread that writes segment files ends."""
 
 
 class _TextForm:
-    """Stores answers as text: for functions outside stages, which declare no type."""
+    """Stores answers as text, for functions outside stages, which declare no type."""
 
     text = "plain values, 1"
 
@@ -49,7 +49,7 @@ class _TextForm:
         self.type = pa.string()
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return an Arrow array of ``answers``, as texts."""
+        """Return an Arrow array of ``answers``, which are texts."""
         import pyarrow as pa
 
         return pa.array(answers, self.type)
@@ -60,7 +60,7 @@ class _TextForm:
 
 
 class _OpenJournal:
-    """The open journal of one function and version, which all threads and loops share."""
+    """The journal of one function and version in this process. All threads and loops share it."""
 
     def __init__(self, journal: Journal, label: str) -> None:
         form = _TextForm()
@@ -76,18 +76,18 @@ class _OpenJournal:
         self._lock = threading.Lock()
         self._users = 0
         self._owners: WeakSet[object] = WeakSet()
-        """The functions with a policy that have opened the journal."""
+        """The functions with a ``Policy`` that have opened the journal."""
         self.is_open = False
 
     def add_users(self, users: int) -> None:
-        """Add ``users`` (1 or -1) to the number of users; without users, close the journal."""
+        """Add ``users`` (1 or -1) to the number of users. If it is 0 now, close the journal."""
         with self._lock:
             self._users += users
             if not self._users:
                 self._close()
 
     def open(self, owner: object) -> None:
-        """Open the journal if it is closed. A new ``owner`` finds the answers written so far.
+        """Open the journal if it is closed. For a new ``owner``, find all answers written so far.
 
         Each Spark task has a new owner: a reused worker must find what other workers have written
         since its last task.
@@ -99,13 +99,13 @@ class _OpenJournal:
             self._owners.add(owner)
             if self.is_open:
                 return
-            # Make pyarrow import its modules now: while Python exits, imports fail.
+            # Make pyarrow import its modules now, because imports fail while Python exits.
             self._form.array([""])
             self.writer.start(IDLE_SECONDS)
             self.is_open = True
 
     def close(self) -> None:
-        """Wait until every answer is written."""
+        """Wait until every answer is written, then close the journal."""
         with self._lock:
             self._close()
 
@@ -116,7 +116,7 @@ class _OpenJournal:
             tidy_up(self.writer, self.answers, self._journal)
 
     def put(self, digest: bytes, answer: Any) -> None:
-        """Store an answer. ``TypeError``: the answer is no plain value."""
+        """Store an answer. Raises ``TypeError`` if it is no plain value (see ``Journal``)."""
         text = text_of_answer(answer)
         self.answers.add(digest, text)
         self.writer.put_digests([digest], [text])
@@ -131,7 +131,7 @@ _open_journals_lock: Final = ForkLock()
 
 
 def _open_journal_of(journal: Journal, label: str) -> _OpenJournal:
-    # The key has the pid, since a forked child opens its own files.
+    # The key contains the process id, because a forked child must open its own files.
     key = os.getpid(), journal.uri, label, journal.version
     with _open_journals_lock:
         found = _open_journals.get(key)
@@ -149,11 +149,11 @@ def _close_all() -> None:
 
 
 class FunctionJournal:
-    """Looks up a journal before each call of a function with a policy, and stores the answers.
+    """Looks up each call of a function with a ``Policy`` in a journal, and stores new answers.
 
-    From the first call until ``end`` the process has files open. Without ``end``, the exit of the
-    interpreter writes the remaining answers. If the process is killed, the next process finds them
-    in the log.
+    From the first call until ``end`` the process keeps files open. Without ``end``, the remaining
+    answers are written when the interpreter exits. If the process is killed, the next process finds
+    the remaining answers in the log.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class FunctionJournal:
         counts: CallCounts,
         owner: object,
     ) -> None:
-        """``key_of`` makes the key from the arguments. ``owner``: the function with the policy."""
+        """``key_of`` makes a key of the arguments. ``owner`` is the function with the policy."""
         self._owner = owner
         self._open = _open_journal_of(journal, label)
         self._label = label
@@ -179,7 +179,7 @@ class FunctionJournal:
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
-        Without a ``loop`` the wrapper blocks its thread, and does not suspend.
+        Without a ``loop``, the wrapper blocks its thread instead of suspending.
         """
         journal, counts, key_of = self._open, self._counts, self._key_of
         answers, writer = journal.answers, journal.writer
@@ -203,7 +203,8 @@ class FunctionJournal:
                 if found is not MISSING:
                     counts.journal_hits += 1
                     return answer_of(found)
-            # ``is_behind`` raises if the journal cannot be written: do not pay for a call then.
+            # If the journal cannot be written, ``is_behind`` raises here, before a call is paid
+            # for.
             while writer.is_slow and writer.is_behind:
                 if loop is None:
                     time.sleep(WAIT_SECONDS)  # noqa: ASYNC251 - the call is to block
@@ -211,7 +212,7 @@ class FunctionJournal:
                     await asyncio.sleep(WAIT_SECONDS)
             result = await fn(*args)
             try:
-                # The digest was made before the call, in which fn may have changed its arguments.
+                # Use the digest from before the call: ``fn`` may have changed its arguments since.
                 journal.put(digest, result)
             except TypeError as refused:
                 raise with_note(refused, f"returned by {self._label}") from None

@@ -1,4 +1,4 @@
-"""Answers that outlive the job: ``journal=rs.Journal(uri, version=...)``."""
+"""``Journal``: answers (results of calls) that outlive a job, for ``journal=rs.Journal(...)``."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ __all__ = ["Journal"]
 
 @dataclass(frozen=True, repr=False)
 class Journal:
-    """Stores each answer as soon as its call ends, so that no job pays for the same call again.
+    """Stores each answer (result) when its call ends, so that no job pays for the same call again.
 
-    An answer is found by the function's name, its version, the declared types and the key. A
-    retried task, a speculative copy and a restarted job find all earlier answers. The division
-    into partitions does not matter.
+    An answer is found by the function's name, its version, the declared types and the key. So a
+    retried task, a speculative copy and a restarted job find all earlier answers, even if the data
+    is partitioned differently.
 
-    Outside stages no type is declared. There answers are plain values (``None``, numbers, texts,
-    bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and dicts of
-    these), which are stored as JSON. The key of a record batch is its content. Outside stages all
-    answers are at ``uri`` when the loop or the interpreter has ended.
+    Outside stages no type is declared. There, answers must be plain values: ``None``, numbers,
+    texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and
+    dicts of these. They are stored as JSON. The key of a record batch is its content. Outside
+    stages, all answers are at ``uri`` when the loop or the interpreter has ended.
 
     A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
     the client of ``using``, the function, or values that the function holds. If the journal cannot
-    be written, the task fails; outside stages each call fails before it is made, until the journal
-    can be written again. For a damaged file a warning is logged, and its calls are made again.
-    Immutable; stages may share it.
+    be written, the task fails. Outside stages, each call then fails before it is made, until the
+    journal can be written again. If a file is damaged, a warning is logged, and its calls are made
+    again. Immutable; stages may share it.
 
     Args:
         uri: A directory that the executors share: an absolute path, or a URI that
-            ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names
-            ``s3a`` and ``s3n`` do as well. pyarrow, not Spark, reaches the storage: the keys are in
-            the environment of the executors, such as ``AWS_ACCESS_KEY_ID`` and
+            ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``. Spark's names
+            ``s3a`` and ``s3n`` mean ``s3``. pyarrow, not Spark, accesses the storage: it takes the
+            keys from the environment of the executors, such as ``AWS_ACCESS_KEY_ID`` and
             ``AWS_SECRET_ACCESS_KEY``.
         version: The version of the function and of everything that its answers depend on. With
             another version all calls are made anew.
-        max_bytes: The most bytes of all answers at ``uri``; the oldest answers are removed first.
-            Other files there do not count, and stay. Default: no bound.
+        max_bytes: The most bytes of all answers at ``uri``. The oldest answers are removed first.
+            Other files at ``uri`` do not count, and stay. Default: no bound.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: ``uri`` is not absolute, or contains a key or a password, which the message does
-            not show.
+        ValueError: ``uri`` is not absolute, or contains a key or a password. The message does not
+            show the key or the password.
     """
 
     uri: str
@@ -73,13 +73,13 @@ class Journal:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
     def compact(self) -> int:
-        """Merge small files of answers, enforce ``max_bytes``, and remove unfinished files of
-        killed processes.
+        """Merge small files of answers, enforce ``max_bytes``, and remove abandoned files.
 
-        Stages may read and write meanwhile, and another process may compact, too.
+        An abandoned file was left unfinished by a killed process. Stages may read and write
+        meanwhile, and other processes may compact, too.
 
         Returns:
-            The decrease of the number of files.
+            By how much merging has reduced the number of files.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
         enforce_max_bytes(self.uri, self.max_bytes)

@@ -1,4 +1,4 @@
-"""Merges the segments that a process writes, so that a journal has few segments."""
+"""Merges the segment files that a process writes, so that a journal has few of them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from rstreams_fast.calls.journal.segments import LARGE_BYTES, Folder
 __all__ = ["SegmentLevels"]
 
 SEGMENTS_PER_MERGE: Final = 16
-"""The number of segments of one level that are merged into one segment of the next level."""
+"""The number of segment files of one level that are merged into one file of the next level."""
 
 
 class SegmentLevels:
-    """Segments that this process has written to a folder, by the number of their merges.
+    """The segment files that this process has written to a folder, by level. Thread-safe.
 
-    Thread-safe.
+    The level of a file is the number of merges that it has gone through.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._levels: list[dict[str, int]] = []
-        """For each level, the names of its segments and their bytes."""
+        """For each level, the names of its segment files and their bytes."""
         self._lock = threading.Lock()
 
     def add(self, name: str, size: int) -> None:
-        """Add a new segment of ``size`` bytes. If its level is full, merge the level."""
+        """Add a new segment file of ``size`` bytes. If its level is full, merge the level."""
         level = 0
         while size < LARGE_BYTES:
             with self._lock:
@@ -38,15 +38,15 @@ class SegmentLevels:
                     return
                 self._levels[level] = {}
             merged = self._folder.merge(list(group))
-            if merged is None:  # another process has merged or removed some of them
+            if merged is None:  # another process has merged or removed some files
                 return
             name, size = merged.name, merged.size
             level += 1
 
     def merge_all(self) -> tuple[str, int] | None:
-        """Remove all segments from this object, and merge them. Return the segment and its bytes.
+        """Merge all segment files of this object, and forget them. Return the new name and bytes.
 
-        ``None``: there was no segment, or another process has merged or removed some of them.
+        Returns ``None`` if there was no file, or if another process has merged or removed some.
         """
         with self._lock:
             levels, self._levels = self._levels, []

@@ -1,4 +1,4 @@
-"""Plain answers as text: JSON, with a mark for values of types that JSON lacks."""
+"""Converts plain answers to JSON texts and back, with a mark for types that JSON lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["answer_of", "text_of_answer"]
 _JSON_TYPES: Final = frozenset({type(None), bool, int, float, str})
 
 _MARK: Final = "$"
-"""A JSON object whose only key begins with this character is a value of a type that JSON lacks."""
+"""If the only key of a JSON object begins with this character, the object stands for a value of a
+type that JSON lacks."""
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
@@ -24,12 +25,12 @@ _encode_ascii: Final = json.JSONEncoder(check_circular=False).encode
 
 
 def text_of_answer(answer: Any) -> str:
-    """Return the text of an answer. ``TypeError``: a part of the answer is no plain value."""
+    """Return the text of an answer. Raises ``TypeError`` if a part of it is no plain value."""
     packed = _pack(answer)
     text = _encode(packed)
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate has no UTF-8, and Arrow keeps UTF-8
+    except UnicodeEncodeError:  # UTF-8, which Arrow uses, cannot encode a lone surrogate
         return _encode_ascii(packed)
     return text
 

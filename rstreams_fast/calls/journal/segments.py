@@ -1,7 +1,8 @@
-"""Segments: files of answers on any file system of pyarrow. A segment is complete or absent.
+"""Segments: files of answers on any file system that pyarrow supports.
 
-A segment is an Arrow IPC file of the columns ``key`` (a digest), ``answer`` and ``time``. Its name
-contains the time of writing and the checksum of its content.
+A segment is an Arrow IPC file with the columns ``key`` (a digest), ``answer`` and ``time``. Its
+name contains the time of writing and the checksum of its content. A segment is complete, or it does
+not exist.
 """
 
 from __future__ import annotations
@@ -35,39 +36,40 @@ __all__ = [
 ]
 
 BATCH_ROWS: Final = 1024
-"""Rows of a record batch: one read for an answer reads a whole batch."""
+"""Rows of a record batch. To read one answer, a whole batch is read."""
 
 LARGE_BYTES: Final = 16 << 20
-"""A segment of this size or more is not merged."""
+"""A segment file of this many bytes or more is not merged."""
 
 STALE_SECONDS: Final = 3600.0
-"""An unfinished file of this age or older belongs to a dead process."""
+"""An unfinished file that is at least this many seconds old belongs to a dead process."""
 
 TRIES: Final = 20
-"""How often a segment is written again, if another process removes the unfinished file."""
+"""How many times a segment file is written if another process removes the unfinished file."""
 
 COLUMNS: Final = ("key", "answer", "time")
 
 _SUFFIX: Final = ".arrow"
 _UNFINISHED: Final = ".tmp"
 _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
-"""The object stores: they have no renaming, and a file appears when its upload is complete."""
+"""pyarrow's file systems for object stores. They cannot rename a file, and a file appears only when
+its upload is complete."""
 
-# A journal may share its directory with other files: it reads and removes only its own names.
+# Other programs may have files in a journal's directory: touch only files with these names.
 _is_folder: Final = re.compile("[0-9a-f]{32}").fullmatch
-"""Matches the name of a folder of segments, which ``folder_name_of`` makes."""
+"""Matches the name of a folder of segment files, as ``folder_name_of`` makes it."""
 _is_segment: Final = re.compile(r"[0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}\.arrow").fullmatch
-"""Matches the name of a segment, which ``Folder.write`` makes."""
+"""Matches the name of a segment file, as ``Folder.write`` makes it."""
 _is_unfinished: Final = re.compile(
     r"([0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}|[0-9a-f]{32})\.arrow\.tmp"
 ).fullmatch
-"""Matches the name of an unfinished segment, or of the file that ``check_writable`` makes."""
+"""Matches the name of an unfinished segment file, or of the test file of ``check_writable``."""
 
 _warned: Final[set[str]] = set()
 
 
 def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
-    """Return a table of new answers; their time is the present."""
+    """Return a table of new answers. Their time is the present."""
     import pyarrow as pa
 
     now = pa.scalar(datetime.now(UTC), pa.timestamp("ms", "UTC"))
@@ -76,7 +78,7 @@ def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
 
 
 class Merged(NamedTuple):
-    """A segment that was made of others: its name, its bytes, and the number of its parts."""
+    """A segment file that was merged from others: its name, its bytes, and how many it replaces."""
 
     name: str
     size: int
@@ -84,7 +86,7 @@ class Merged(NamedTuple):
 
 
 class Folder:
-    """The directory with the segments of one function and ``Journal(version=...)``.
+    """The directory with the segment files of one function and ``Journal(version=...)``.
 
     Any thread may use the object.
     """
@@ -97,23 +99,23 @@ class Folder:
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:
-            # The library of pyarrow for this file system may be missing, for example.
+            # For example, pyarrow may lack the library for this file system.
             why = without_secrets(str(refused), uri)
-        # Raise outside the except clause: else the new error's context would show the URI.
+        # Raise outside the except clause: else the context of the new error would show the URI.
         if why is not None:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
         self.latest_time = 0
-        """The latest time in a segment's name, in nanoseconds. A new segment never has an earlier
-        time: after a clock is set back, ``enforce_max_bytes`` would remove new segments as the
-        oldest."""
+        """The latest time in the name of a segment file, in nanoseconds. No new file gets an
+        earlier time, even if a clock is set back: ``enforce_max_bytes`` would take the file for the
+        oldest, and remove it."""
         self._is_writable = False
 
     def check_writable(self) -> None:
-        """Raise ``OSError`` if the folder is not writable, before the first paid call.
+        """Raise ``OSError`` if the folder cannot be written, before a paid call.
 
-        Only the first call of ``check_writable`` writes a test file; later calls return at once.
+        The first successful check writes a test file. Later checks return immediately.
         """
         if self._is_writable:
             return
@@ -138,15 +140,15 @@ class Folder:
             raise
 
     def remove_all(self) -> None:
-        """Remove the directory and its segments, if it exists."""
+        """Remove the directory and its segment files, if it exists."""
         with contextlib.suppress(OSError):
             self.files.delete_dir(self.path)
 
     def names(self) -> set[str]:
-        """Return the names of all segments, even if another process merges meanwhile.
+        """Return the names of all segment files, even if another process merges some meanwhile.
 
-        A merge first writes the merged segment, then removes its parts. A listing may miss both.
-        So the folder is listed again until no segment of the previous listing has disappeared.
+        A merge first writes the merged file, then removes its parts. A listing may miss both. So
+        the folder is listed again until all files of the previous listing are still there.
         """
         found = self._list()
         while True:
@@ -166,7 +168,7 @@ class Folder:
             return set()
 
     def sizes(self) -> dict[str, int]:
-        """Return the names of the segments and their bytes. A merge meanwhile may hide some."""
+        """Return the names and bytes of the segment files. A merge meanwhile may hide some."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self.path, allow_not_found=True)
@@ -174,9 +176,9 @@ class Folder:
         return {info.base_name: info.size for info in infos if _is_segment(info.base_name)}
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
-        """Write a segment; return its name.
+        """Write a segment file; return its name.
 
-        The name contains the time of the segment named ``since``. Default: the present time.
+        The name contains the time of the segment file ``since``. Default: the present time.
         """
         import pyarrow as pa
 
@@ -200,7 +202,7 @@ class Folder:
                     self.files.move(path + _UNFINISHED, path)
                 break
             except FileNotFoundError:
-                # A host with another clock took the unfinished file for old, and removed it.
+                # A host whose clock differs has taken the unfinished file for old, and removed it.
                 if not tries_left:
                     raise
             except OSError:
@@ -217,15 +219,15 @@ class Folder:
             self.files.delete_file(f"{self.path}/{name}")
 
     def open(self, name: str, checked: bool = False) -> Any:
-        """Return a reader of the record batches of a segment, or ``None`` if it is damaged.
+        """Return a reader of a segment file's record batches, or ``None`` if the file is damaged.
 
-        The checksum is verified on a local file system, unless the segment was ``checked`` before.
-        ``FileNotFoundError``: the segment was merged or removed.
+        On a local file system the checksum is verified, unless the file was ``checked`` before.
+        Raises ``FileNotFoundError`` if the file was merged or removed.
         """
         import pyarrow as pa
 
         path = f"{self.path}/{name}"
-        # A mapped segment takes no memory of its own; only local files can be mapped.
+        # Map local files, because a mapped file takes no memory of its own.
         file = pa.memory_map(path) if self.is_local else self.files.open_input_file(path)
         try:
             if self.is_local and not checked:
@@ -241,7 +243,7 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Raise ``FileNotFoundError`` if the code in the block fails because the file is gone.
+        """Raise ``FileNotFoundError`` if the ``with`` block fails because the file is gone.
 
         An object store raises the same error for a removed file as for other failures. So this
         method checks whether the file still exists.
@@ -259,7 +261,7 @@ class Folder:
             raise FileNotFoundError(name) from failure
 
     def warn_of_damage(self, name: str, why: Exception) -> None:
-        """Log a warning, once, that a segment is damaged."""
+        """Log a warning that a segment file is damaged, once for each file."""
         path = f"{self.path}/{name}"
         if path not in _warned:
             _warned.add(path)
@@ -268,10 +270,10 @@ class Folder:
             )
 
     def compact(self) -> int:
-        """Merge the segments that are not large; return the decrease of their number.
+        """Merge the segment files that are not large; return by how much their number decreased.
 
-        Another process may read, write or compact meanwhile. A segment is removed only after its
-        answers are in the merged segment. Segments that another process has merged are skipped.
+        Another process may read, write or compact meanwhile. A file is removed only after its
+        answers are in the merged file. Files that another process has merged are skipped.
         """
         groups: list[list[str]] = [[]]
         size = 0
@@ -286,9 +288,9 @@ class Folder:
         return sum(merged.parts - 1 for merged in map(self.merge, groups) if merged is not None)
 
     def merge(self, names: list[str]) -> Merged | None:
-        """Merge the segments of these names into one, and remove them.
+        """Merge the segment files ``names`` into one file, and remove them.
 
-        Returns ``None`` if nothing was merged: a segment is missing, or fewer than two are whole.
+        Returns ``None`` if nothing was merged: a file is missing, or fewer than two are undamaged.
         """
         import pyarrow as pa
 
@@ -298,7 +300,7 @@ class Folder:
             try:
                 with self.reading(name):
                     reader = self.open(name)
-                    # A segment with another schema is not of this function: it stays as it is.
+                    # A file with another schema is not of this function: do not merge it.
                     if reader is not None and (not tables or reader.schema == tables[0].schema):
                         tables.append(reader.read_all())
                         whole.append(name)
@@ -307,7 +309,7 @@ class Folder:
         if len(whole) < 2:  # noqa: PLR2004 - one is merged already
             return None
         merged = pa.concat_tables(tables)
-        # The answers of several jobs may have the same key: the first answer is enough.
+        # Several jobs may have stored an answer for the same key: keep the first.
         first = merged.append_column("row", pa.array(range(merged.num_rows), pa.int64()))
         rows = first.group_by("key").aggregate([("row", "min")])["row_min"]
         kept = merged.take(rows)
@@ -326,18 +328,18 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _latest_time_in(names: Iterable[str]) -> int:
-    """Return the latest time in the ``names`` of segments; 0 if there are no segments."""
+    """Return the latest time in the ``names`` of segment files; 0 if there are no such files."""
     return int(max((name[:20] for name in names if _is_segment(name)), default="0"))
 
 
 @contextlib.contextmanager
 def _lock_file(path: str) -> Iterator[None]:
-    """Create a file and lock it: the lock shows other processes that this process lives."""
+    """Create a file and lock it: the lock shows other processes that its writer is alive."""
     import fcntl
 
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        # Some file systems have no locks: then the file is not locked.
+        # Some file systems have no locks: then the file stays unlocked.
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -361,12 +363,12 @@ def _is_being_written(path: str) -> bool:
 
 
 def folders_of(uri: str) -> list[Folder]:
-    """Return the folders of a journal, of all functions and versions."""
+    """Return the folders of a journal, for all functions and versions."""
     return [Folder(uri, info.base_name) for info in _folders_in(Folder(uri))]
 
 
 def latest_time(uri: str) -> int:
-    """Return the latest time in the segment names of all functions; 0 if there are no segments."""
+    """Return the latest time in the names of all segment files of a journal; 0 if it has none."""
     return _latest_time_in(info.base_name for info in _files_of(Folder(uri)))
 
 
@@ -387,9 +389,9 @@ def _files_of(root: Folder) -> Iterator[Any]:
 
 
 def enforce_max_bytes(uri: str, most: int | None) -> None:
-    """Remove the oldest segments beyond ``most`` bytes, and unfinished files of killed processes.
+    """Remove the oldest segment files beyond ``most`` bytes, and unfinished files of dead writers.
 
-    Any number of processes may call this function at once.
+    Several processes may call this function at the same time.
     """
     root, total = Folder(uri), 0
     for info in sorted(_files_of(root), key=lambda info: str(info.base_name), reverse=True):

@@ -1,4 +1,4 @@
-"""The part of a URI that messages show: never the user before the ``@``, nor the query."""
+"""Hides secrets of URIs in messages: the user before the ``@``, and the query."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from urllib.parse import unquote
 __all__ = ["SCHEME", "check_no_keys", "shown_uri", "without_secrets"]
 
 SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
-"""Matches the beginning of a URI: its scheme."""
+"""Matches the scheme at the beginning of a URI, with the slashes after it."""
 
 _SECRETS: Final = re.compile(
     "secret|passw|pwd|token|credential|apikey|signature|(^|_|-)(auth|code|key|sig|sas)$",
     re.IGNORECASE,
 )
-"""Parameters of a query that hold keys and passwords."""
+"""Matches the names of query parameters that contain keys or passwords."""
 
 
 def check_no_keys(name: str, uri: str) -> None:
-    """Refuse a URI with a key, a password or a token in it; the error does not show the URI.
+    """Refuse a URI with a key, a password or a token in it. The error does not show the URI.
 
-    A secret may contain a slash, as in AWS, or a line break; then URI parsers find no password. So
+    A secret may contain a slash (as in AWS) or a line break. Then URI parsers find no password. So
     a URI is refused if there is a colon in the place of the host, and an ``@`` after the colon.
     """
     scheme = SCHEME.match(uri)
@@ -30,7 +30,7 @@ def check_no_keys(name: str, uri: str) -> None:
     after, query = uri[scheme.end() :], uri.partition("?")[2]
     authority = re.split("[/?#]", after)[0]
     refused = (
-        ("@" in authority and uri.startswith("s3:"))  # in an s3 URI the user name is an access key
+        ("@" in authority and uri.startswith("s3:"))  # in an s3 URI, the user name is an access key
         or (":" in authority and "@" in after.partition(":")[2])
         or ":@" in uri
         or "@" in query
@@ -45,7 +45,7 @@ def check_no_keys(name: str, uri: str) -> None:
 
 
 def shown_uri(uri: str) -> str:
-    """Return the URI without user and query. A path is shown as it is."""
+    """Return the URI without its user and query. A path is returned unchanged."""
     if uri.startswith("/"):
         return uri
     scheme = SCHEME.match(uri)
@@ -54,7 +54,7 @@ def shown_uri(uri: str) -> str:
 
 
 def without_secrets(text: str, uri: str) -> str:
-    """Return the error message ``text``, with the hidden parts of ``uri`` removed."""
+    """Return the error message ``text`` if it shows no secret of ``uri``, else a fixed text."""
     text = text.replace(uri, shown_uri(uri))
     user = uri.rpartition("@")[0].partition(":/")[2]
     values = [pair.rpartition("=")[2] for pair in uri.partition("?")[2].split("&")]

@@ -1,9 +1,10 @@
-"""Logs that survive their process: records in memory-mapped files.
+"""Log files that survive their process: records in memory-mapped files.
 
-A record that was copied into a mapping is in the page cache, which a SIGKILL does not touch; the
-copy costs no system call. The process holds a lock on its files, and the kernel releases the lock
-when the process dies: so a reader of the file knows whether its writer lives. The files are on the
-host's own disk, where mappings and locks work, whatever file system the journal is on.
+A record that was copied into a mapping is in the kernel's page cache, which a SIGKILL does not
+affect. The copy needs no system call. The process holds a lock on its log files, which the kernel
+releases when the process dies. So a reader of a log file knows whether its writer is alive. The log
+files are on the host's own disk, where mappings and locks work, even if the journal is on another
+file system.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ if sys.platform != "win32":
 __all__ = ["Log", "folder", "records_of"]
 
 FIRST_BYTES: Final = 1 << 18
-"""The first size of a file. The size doubles when the file is full."""
+"""The first size of a log file, in bytes. The size doubles when the file is full."""
 
 REMOVE_AFTER_SECONDS: Final = 86_400.0
-"""The file of a dead process is removed at this age, if no reader has asked for it."""
+"""At this age, in seconds, a dead process's log file is removed if no reader has asked for it."""
 
 _HEAD: Final = struct.Struct("=II")
-"""Precedes each record: its length, never 0, and its checksum. Zeros follow the last record."""
+"""The head of each record: its length (never 0) and its checksum. Zeros follow the last record."""
 
 
 def folder() -> Path:
-    """Return the folder of this user's log files; other users cannot access it."""
+    """Return the folder of this user's log files, which other users cannot access."""
     return private_folder("journal")
 
 
 class Log:
-    """A file of records that this process writes. Use it from one thread at a time."""
+    """A log file of records that this process writes. Use it from one thread at a time."""
 
     def __init__(self, name: str) -> None:
-        """Make a file. ``records_of(name)`` finds its records; logs may share a ``name``."""
+        """Make a log file, whose records ``records_of(name)`` finds. Logs may share a ``name``."""
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
-            # Another process may remove the folder while it is empty: try again.
+            # Another process may remove the folder while it is empty: then try again.
             with contextlib.suppress(FileNotFoundError):
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -67,7 +68,7 @@ class Log:
             raise
 
     def _allocate(self, size: int) -> None:
-        # Without allocated blocks, a write on a full disk would kill the process (SIGBUS).
+        # Allocate blocks now: without them, a write on a full disk would kill the process (SIGBUS).
         allocate = getattr(os, "posix_fallocate", None)
         if allocate is None:
             os.ftruncate(self._file, size)
@@ -75,7 +76,7 @@ class Log:
             allocate(self._file, 0, size)
 
     def append(self, record: bytes) -> None:
-        """Write a record, which must not be empty; it is readable when this method returns."""
+        """Write a record, which must not be empty. Readers can read it when this method returns."""
         framed = _HEAD.pack(len(record), crc32(record)) + record
         end = self._map.tell() + len(framed)
         if end > len(self._map):
@@ -94,9 +95,9 @@ class Log:
         self._map = grown
 
     def clear(self) -> None:
-        """Remove all records. The caller has stored them in a segment."""
+        """Remove all records, after the caller has stored them in a segment file."""
         used = self._map.tell()
-        # Clear the head of the first record before the rest. Then a reader finds no records.
+        # Clear the head of the first record first: from then on, a reader finds no records.
         self._map[: _HEAD.size] = bytes(_HEAD.size)
         self._map[:used] = bytes(used)
         self._map.seek(0)
@@ -111,26 +112,26 @@ class Log:
             if remove:
                 self._path.unlink(missing_ok=True)
         os.close(self._file)
-        # rmdir fails while another process has files in the folder.
+        # Remove the folder if it is empty. If it has files of other processes, rmdir fails.
         with contextlib.suppress(OSError):
             self._path.parent.rmdir()
 
 
 def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
-    """Yield for each file of this ``name`` its records, and whether its process is dead.
+    """Yield the records of each log file of this ``name``, and whether its process is dead.
 
-    The next step of the iterator removes a dead process's file. Cleared and incomplete records
-    are left out.
+    The next step of the iterator removes a dead process's file. Cleared and incomplete records are
+    left out.
     """
     prefix, oldest = f"{name}-", time.time() - REMOVE_AFTER_SECONDS
     try:
         place = folder()
-        # Not Path.iterdir(), which takes ten times as long: kills may have left hundreds of files.
+        # Path.iterdir() takes ten times as long: killed processes may have left many files.
         with os.scandir(place) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
-    except FileNotFoundError:  # no temporary directory; or another process removed the folder
+    except FileNotFoundError:  # no temporary directory, or another process removed the folder
         return
-    may_be_empty = not entries  # ``folder`` makes the folder
+    may_be_empty = not entries  # the call of ``folder`` may have made the folder
     for entry in entries:
         wanted = entry.name.startswith(prefix)
         try:
@@ -149,7 +150,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
         finally:
             os.close(file)
     if may_be_empty:
-        with contextlib.suppress(OSError):  # the folder is not empty
+        with contextlib.suppress(OSError):  # raised if the folder is not empty
             place.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Writes answers to a journal: to a log at once, and later to segments."""
+"""Writes answers to a journal: immediately to a log file, and later to segment files."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["LINGER_SECONDS", "REMOTE_LINGER_SECONDS", "JournalWriter"]
 
 LINGER_SECONDS: Final = 0.25
-"""How long an answer waits for more answers before they are written, on a local file system."""
+"""How long, in seconds, an answer waits for more answers before a local segment file is written."""
 
 REMOTE_LINGER_SECONDS: Final = 1.0
-"""How long an answer waits on a remote file system, where each file costs a paid request."""
+"""How long, in seconds, an answer waits before a remote segment file is written: each file costs a
+paid request."""
 
 FIRST_ROWS: Final = 1024
-"""The most answers of the first segment: the size of an answer is still unknown."""
+"""The most answers of a writer's first segment file: the size of an answer is still unknown."""
 
 SEGMENT_ROWS: Final = 8192
-"""The most answers of one segment."""
+"""The most answers of one segment file."""
 
 SEGMENT_BYTES: Final = 4 << 20
-"""The most bytes of a segment, estimated from the segment before it."""
+"""The most bytes of a segment file, by an estimate from the previous file."""
 
 MOST_UNWRITTEN: Final = 4
-"""While the unwritten answers would fill this number of segments, new calls wait."""
+"""While the unwritten answers would fill this number of segment files, new calls wait."""
 
 _Answers = tuple[list[bytes], list[Any]]
 """The digests of keys, and their answers. Pairs would be more work for the garbage collector."""
@@ -49,19 +50,19 @@ _Answers = tuple[list[bytes], list[Any]]
 _PLAIN_TYPES: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
-"""The types whose values a log may hold, besides scalars and containers of Python."""
+"""The types of values that a log may contain, besides Python's scalars and containers."""
 
 _PICKLED: Final = b"p"
-"""The first byte of a record that has a pickle: the joined digests of keys, and the answers."""
+"""First byte of a log record with a pickle of the joined digests of keys, and the answers."""
 
 _COLUMNAR: Final = b"c"
-"""The first byte of a record that has the digest of a key, and an Arrow IPC stream."""
+"""First byte of a log record with a key's digest, and the answer as an Arrow IPC stream."""
 
 _PLAIN_TYPES_BY_NAME: Final = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN_TYPES}
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses every value that is not plain data: unpickling such a value could run code."""
+    """Pickles plain data, and refuses other values: to unpickle these could run code."""
 
     def reducer_override(self, value: Any) -> Any:
         """Accept ``value`` if ``_PLAIN_TYPES`` has its type; else raise ``PicklingError``."""
@@ -74,17 +75,17 @@ class _Unpickler(pickle.Unpickler):
     """Loads only Python's scalars and containers, and values of the types in ``_PLAIN_TYPES``."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a type of ``_PLAIN_TYPES``; raise ``KeyError`` for others: they could run code."""
+        """Return a type of ``_PLAIN_TYPES``. Refuse other types, because they could run code."""
         return _PLAIN_TYPES_BY_NAME[module, name]
 
 
 class JournalWriter:
-    """Writes each answer to a log, which survives the process, and later to a segment.
+    """Writes each answer to a log file, which survives the process, and later to a segment file.
 
-    A separate thread writes the segments, and then removes their answers from the log. There are
-    two logs: while the answers of one log become segments, new answers go to the other. Sixteen
-    segments of one size are merged into one, and ``close`` merges the rest. So there are few
-    segments, although each answer is written soon.
+    A separate thread writes the segment files, and then removes their answers from the log. There
+    are two log files: while the answers of one log become segment files, new answers go to the
+    other log. Sixteen segment files of one level are merged into one, and ``close`` merges the
+    rest. So there are few segment files, although each answer is written soon.
     """
 
     def __init__(
@@ -95,27 +96,28 @@ class JournalWriter:
         form: AnswerForm,
         on_written: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        """``merged``: the segments of earlier writers of this process, to which ``close`` adds one.
-        ``logs``: the name of all logs for this folder. ``on_written`` is called with the digests of
-        the keys whose answers are in segments, before these answers are removed from their log.
+        """``merged``: the segment files of this process's earlier writers, to which ``close`` adds
+        a file. ``logs``: the name of all log files for this folder. ``on_written`` gets the digests
+        of keys whose answers are in segment files, before these answers are removed from their log.
         """
         self._on_written = on_written
         self._folder = folder
         self._levels = SegmentLevels(folder)
         self._merged = merged
         self._written: list[bytes] = []
-        """The digests of written keys that were not passed to ``on_written`` yet."""
+        """Digests of keys whose answers are written, but not passed to ``on_written`` yet."""
         self._new_segments: list[tuple[str, int]] = []
-        """The names and bytes of the segments that ``_levels`` does not have yet."""
+        """The names and bytes of the segment files that ``_levels`` does not have yet."""
         self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()
-        """First the log that ``put`` writes to. While answers become segments, their log follows:
-        it is made when the first segment is written before ``close``."""
+        """First the log file that ``put`` writes to, then the log file whose answers are being
+        written to segment files. The second is made with the first segment file, unless ``close``
+        comes before."""
         self._buffer = io.BytesIO()
         self._pickler = _Pickler(self._buffer, 5)
         self._lock = threading.Lock()
-        """Guards the first log, the pickler and ``_waiting``."""
+        """Guards the first log file, the pickler and ``_waiting``."""
         self._being_written: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
         self._waiting: _Answers = [], []
@@ -132,21 +134,22 @@ class JournalWriter:
         self._ended.set()
         self._failure: BaseException | None = None
         self.is_slow = False
-        """Whether a call that ends must check ``is_behind``: a failure, or many answers wait."""
+        """Whether a call that ends must check ``is_behind``: writing failed, or many answers
+        wait."""
         self.has_written = False
-        """Whether this writer has written a segment."""
+        """Whether this writer has written a segment file."""
 
     def start(
         self,
         idle: float | None = None,
         start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
-        """Create a log. ``start`` starts the thread that writes the segments.
+        """Create a log file. The function ``start`` starts the thread that writes segment files.
 
         With ``idle`` the thread starts with the first answer, and ends after ``idle`` seconds
-        without an answer. If writing fails, the thread tries again until it succeeds or the
-        journal is closed. Until then ``is_behind`` raises the failure. Without ``idle`` the first
-        failure ends the thread.
+        without an answer. If writing fails, the thread tries again until it succeeds or the journal
+        is closed. Until then ``is_behind`` raises the failure. Without ``idle`` the first failure
+        ends the thread.
         """
         self._start, self._idle, self._closed = start, idle, False
         self._failure, self.is_slow = None, False
@@ -171,9 +174,9 @@ class JournalWriter:
             raise
 
     def read_logs(self) -> dict[bytes, Any]:
-        """Return the answers in the logs of living processes.
+        """Return the answers in the log files of living processes.
 
-        Answers in the logs of dead processes are written as segments.
+        Write the answers in the log files of dead processes to segment files.
         """
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
@@ -190,7 +193,7 @@ class JournalWriter:
             try:
                 yield from self._read(record)
             except Exception:
-                # The record may be from another version of this package, and unreadable here.
+                # Another version of this package may have written the record in another format.
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
@@ -214,7 +217,7 @@ class JournalWriter:
             yield content[:KEY_BYTES], self._form.value(column[0])
 
     def _records(self, digests: Sequence[bytes], answers: Sequence[Any]) -> Iterator[bytes]:
-        """Yield log records for ``answers``: one for all if they are plain data, else one each."""
+        """Yield log records of ``answers``: one record if all are plain data, else one for each."""
         buffer, pickler = self._buffer, self._pickler
         buffer.seek(0)
         buffer.truncate()
@@ -232,14 +235,14 @@ class JournalWriter:
     def _columnar(self, answers: Sequence[Any]) -> bytes | None:
         """Return an Arrow IPC stream of ``answers`` that are no plain data, in their declared type.
 
-        ``None``: an answer does not fit the type.
+        Returns ``None`` if an answer does not fit the type.
         """
         import pyarrow as pa
 
         try:
             batch = pa.record_batch([self._form.array(list(answers))], names=["answer"])
         except Exception:
-            # Skip an answer that does not fit its type: the stage itself raises an error for it.
+            # Do not log an answer that does not fit its type: the stage raises an error for it.
             return None
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -253,8 +256,9 @@ class JournalWriter:
         keys: Iterable[tuple[Any, ...]],
         answers: Sequence[Any],
     ) -> None:
-        """Log answers, and queue them for writing. A failure makes ``is_slow`` true; ``is_behind``
-        raises the failure.
+        """Log answers, and queue them for segment files. A failure makes ``is_slow`` true.
+
+        Then ``is_behind`` raises the failure.
         """
         try:
             digests = digest_of.many(keys)
@@ -271,7 +275,7 @@ class JournalWriter:
             values.extend(answers)
             count = len(waiting)
             try:
-                # Log answers even if segments cannot be written: the next process finds them.
+                # Log even if segment files cannot be written: the next process reads the log.
                 for record in self._records(digests, answers) if self._logs else ():
                     self._logs[0].append(record)
             except Exception as raised:
@@ -286,14 +290,15 @@ class JournalWriter:
                 self.is_slow = True
 
     def _fail(self, raised: Exception, where: str) -> None:
-        # With ``idle`` many calls raise the failure, and each adds to its traceback. So replace it.
+        # With ``idle`` many calls raise the stored failure, and each call adds to its traceback. So
+        # replace the failure by the latest one.
         if self._failure is None or self._idle is not None:
             self._failure = with_note(raised, f"{where} {self._folder.path}")
         self.is_slow = True
 
     @property
     def is_behind(self) -> bool:
-        """Whether calls must wait for the file system. Raises a failure to write."""
+        """Whether new calls must wait until answers are written. Raises a failure to write."""
         if (failure := self._failure) is not None:
             raise failure
         unwritten = len(self._waiting[0]) + len(self._being_written[0])
@@ -301,10 +306,10 @@ class JournalWriter:
         return self.is_slow
 
     def close(self, tidy_up: Callable[[], object] | None = None) -> None:
-        """Wait until every answer is in a segment.
+        """Wait until every answer is in a segment file.
 
-        Without ``tidy_up``, wait until segments are merged, too. With it, nothing waits for the
-        writer's thread, which merges segments and then calls ``tidy_up``.
+        Without ``tidy_up``, wait until the files are merged, too. With ``tidy_up``, do not wait for
+        the writer's thread, which merges the files and then calls ``tidy_up``.
         """
         self._tidy_up = tidy_up
         self._closed = True
@@ -337,7 +342,7 @@ class JournalWriter:
                         raise
                     self._fail(raised, "raised by the journal in")
                     self._has_answers.set()
-            # If the journal was closed before this thread began, write the answers now.
+            # If the journal was closed before this thread began, the loop did nothing: write now.
             self._write_all()
             self._has_written_all.set()
             self._merge_all()
@@ -352,7 +357,7 @@ class JournalWriter:
             else:
                 self._fail(raised, "raised by the journal in")
         finally:
-            # A thread that was idle has announced its end already, and a newer thread may run.
+            # An idle thread has set ``_ended`` in ``_may_end`` already, and a newer thread may run.
             if not has_ended:
                 self._has_written_all.set()
                 self._ended.set()
@@ -363,12 +368,12 @@ class JournalWriter:
             if not self._closed:
                 self._merge()
         with self._lock:
-            # All answers are in segments. Without ``idle`` the failure still has to end the task.
+            # All answers are written now. Without ``idle`` the failure still has to end the task.
             if self._idle is not None and not self._waiting[0]:
                 self._failure = None
 
     def _may_end(self) -> bool:
-        """Whether the thread may end: no answer waits. The next answer then starts a new thread."""
+        """Whether the thread may end: no answer waits. A later answer starts a new thread."""
         with self._lock:
             if not self._waiting[0]:
                 self._ended.set()
@@ -399,8 +404,8 @@ class JournalWriter:
             try:
                 self._write()
             except Exception:
-                # Both logs may have unwritten answers now. The second log is cleared after all that
-                # waits is written: so let these answers wait, too.
+                # Both logs may have unwritten answers now. The second log is cleared only after all
+                # waiting answers are written. So let these answers wait, too.
                 with self._lock:
                     (keys, answers), waiting = unwritten, self._waiting
                     self._waiting = keys + waiting[0], answers + waiting[1]
@@ -409,16 +414,17 @@ class JournalWriter:
         if self._on_written is not None:
             self._on_written(self._written)
         self._written = []
-        if len(self._logs) > 1:  # a single log is about to be removed
+        if len(self._logs) > 1:  # ``close`` removes the log if there is only one
             self._logs[1].clear()
 
     def _write(self) -> None:
-        """Write one segment: a file of answers."""
+        """Write one segment file from ``_being_written``."""
         (keys, answers), most = self._being_written, self._most_rows
         self._being_written = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # else no answer fits its type: readers call an empty segment damaged
-            # The size of these answers decides how many rows the next segment has.
+        # If no answer fits its type, write no file: readers would call an empty file damaged.
+        if table.num_rows:
+            # The size of these answers decides how many rows the next segment file has.
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
             self._new_segments.append((self._folder.write(table), table.nbytes))
@@ -431,7 +437,7 @@ class JournalWriter:
         try:
             column = self._form.array(answers)
         except Exception:
-            # The task itself reports an answer that does not fit its declared type, with its key.
+            # Leave out an answer that does not fit its type: the task reports it, with its key.
             if len(keys) <= 1:
                 return self._table([], [])
             rows = zip(keys, answers, strict=True)
