@@ -1,1 +1,1 @@
-"""The cache: results of calls, kept in memory or in a file of the host for later calls."""
+"""The cache: keeps results of calls for later calls, in memory or in a file of the host."""

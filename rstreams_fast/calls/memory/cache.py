@@ -1,4 +1,4 @@
-"""``Cache``: results that a process keeps between calls, partitions and tasks."""
+"""``Cache``: keeps results of calls for later calls, also in other partitions and tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rstreams_fast.core import MISSING
 __all__ = ["Cache", "CachedResults"]
 
 _INDEPENDENT_OF_KEY: Final = (StageError, CircuitOpenError, BudgetSpentError, RetryAfter)
-"""Failures that do not depend on the key: another call with the same key may succeed now."""
+"""Failures that do not depend on the key: a later call with the same key may succeed."""
 
 _ITERATORS: Final = (Iterator, AsyncIterator)
 
@@ -36,18 +36,18 @@ _stores: Final[LatestUsed[Store]] = LatestUsed()
 
 @dataclass(frozen=True)
 class Cache:
-    """Results that are kept for later calls, also those of later tasks.
+    """Results of calls that are kept for later calls, also for calls of later tasks.
 
     Each process keeps its own results. A full cache drops the least recently used result. With
-    ``scope="executor"`` all Python processes of a host share the results, in a file, and a full
-    file drops the oldest result. There keys must be plain values, and only results that can be
+    ``scope="executor"``, all Python processes of a host share the results, in a file. A full file
+    drops the oldest result. In a file, keys must be plain values, and only results that can be
     pickled are kept.
 
-    Stages may share a cache. The cache keeps apart the results of each function, of each ``using``
-    and of each type of keys. Each lambda and each partial object is a function of its own. The
-    cache object and its copies find the same results. If a value that the function reads has
-    changed, make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a tuple of a
-    list. An iterator is not kept, because its first caller uses it up.
+    Stages may share a cache. The cache keeps the results of each function, of each ``using`` and of
+    each type of keys apart. Each lambda and each partial object is a separate function. The cache
+    object and its copies find the same results. If a value that the function reads has changed,
+    make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a tuple of a list. An
+    iterator is not kept, because its first caller uses it up.
 
     ```python
     import rstreams_fast as rsf
@@ -56,19 +56,19 @@ class Cache:
     ```
 
     Args:
-        entries: The most results.
-        bytes: The most bytes of results. In a process: of the objects and everything that they keep
-            alive. With ``scope="executor"``: of the file, at least 1 MiB.
+        entries: The most results that are kept.
+        bytes: The most bytes of results. In a process, this counts the objects and everything that
+            they keep alive. With ``scope="executor"``, it is the size of the file, at least 1 MiB.
         ttl: How many seconds a result is valid. Default: as long as the cache exists.
-        null_ttl: How many seconds the result ``None`` is valid; 0 keeps no ``None``. Default: as
+        null_ttl: How many seconds the result ``None`` is valid; 0 keeps no ``None``. Default:
             ``ttl``.
-        failure_ttl: For how many seconds a failure is raised again, without a call. This excludes
-            open circuits and ``RetryAfter``. Default: failures are not kept.
+        failure_ttl: For how many seconds a failure is raised again, without a call. Open circuits
+            and ``RetryAfter`` are never kept. Default: failures are not kept.
         scope: ``"process"`` or ``"executor"``. The file of a host is removed when no process has
             used it for 15 minutes.
-        name: The name of a cache with ``scope="executor"``. Name a cache in a module that each
-            process imports: without a name each process makes a separate cache. Default: a unique
-            name.
+        name: The name of a cache with ``scope="executor"``, by which processes share it. Name a
+            cache in a module that each process imports: without a name each process makes a
+            separate cache. Default: a unique name.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -102,7 +102,7 @@ class Cache:
             object.__setattr__(self, "id", f"named {self.name}")
 
     def describe(self) -> str:
-        """Return a text for people: the bounds of the cache."""
+        """Describe the bounds of the cache in words."""
         until = "" if self.ttl is None else f", for {self.ttl:g} s"
         where = "" if self.scope == "process" else ", shared by the processes of a host"
         return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}{where}"
@@ -120,8 +120,8 @@ class CachedResults:
         *,
         as_outcomes: bool = False,
     ) -> None:
-        """``called_id`` and ``key_types`` are part of each cache key: so 1, 1.0 and ``True`` are
-        different keys. If ``as_outcomes``, each result is an ``Outcome``.
+        """``called_id`` and ``key_types`` are part of each cache key, so that 1, 1.0 and ``True``
+        are different keys. If ``as_outcomes``, the wrapped function returns ``Outcome`` objects.
         """
         self._store = _store_of(cache)
         self._function = called_id, *map(str, key_types)
@@ -147,7 +147,7 @@ class CachedResults:
                 entry_key = make_entry_key(function, key)
                 found = get(entry_key)
             except TypeError as error:
-                # An argument that is not hashable, such as a list, cannot be in a key.
+                # An argument without a hash (a list, say) cannot be in a key: skip the cache.
                 warn_once(
                     counts.stage,
                     "%s: its cache keeps no results of calls whose arguments have no hash (%s): "
@@ -182,7 +182,7 @@ class CachedResults:
 
     def _put(self, entry_key: Any, result: Any) -> None:
         if isinstance(result, _ITERATORS):
-            # The caller uses it up: the next caller would get nothing.
+            # The first caller uses the iterator up: later callers would get no items.
             stage = self._counts.stage
             warn_once(stage, "%s: its cache keeps no iterators: return a list", stage)
             return
@@ -197,7 +197,7 @@ class CachedResults:
 
 
 class _Failure(NamedTuple):
-    """A stored failure. It has no traceback: a traceback keeps all local variables alive."""
+    """A stored failure, without its traceback, which would keep all local variables alive."""
 
     error: Exception
 
@@ -228,15 +228,15 @@ def _copy_of(error: Exception) -> Exception | None:
 
 
 def _recipe_of(error: Exception) -> tuple[Callable[..., Exception], tuple[Any, ...]]:
-    """Return a function, and its arguments, that makes a copy of ``error``.
+    """Return a function and its arguments. Calling the function makes a copy of ``error``.
 
-    The function does not call the constructor of a user's type, whose parameters may differ from
-    ``args``.
+    The function does not call the constructor of a user's type, because its parameters may differ
+    from ``error.args``.
     """
     kind: Any = type(error)
     base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     if kind.__reduce__ is not base.__reduce__:
-        return copy.copy, (error,)  # the type has a ``__reduce__`` of its own
+        return copy.copy, (error,)  # the type has its own ``__reduce__``
     _, args, *state = base.__reduce__(error)
     return _make_error, (kind, base, args, *state)
 

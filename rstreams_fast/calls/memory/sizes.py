@@ -17,10 +17,10 @@ from typing import Any, Final, cast
 __all__ = ["bytes_of", "without_views"]
 
 MOST_PARTS: Final = 100_000
-"""The most parts of an object of unknown type that are visited."""
+"""The most parts of objects of unknown types that ``bytes_of`` visits."""
 
 OBJECT_BYTES: Final = 300
-"""About how many bytes an object of Arrow takes besides its buffers."""
+"""About how many bytes an Arrow object takes, besides its buffers."""
 
 PANDAS_BYTES: Final = 1600
 """About how many bytes pandas takes for all columns of one type, besides their values."""
@@ -31,7 +31,7 @@ _PARTLESS: Final = frozenset(
         *(decimal.Decimal, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID),
     }
 )
-"""Types whose whole size ``sys.getsizeof`` returns."""
+"""The types for which ``sys.getsizeof`` returns the whole size."""
 
 _CONTAINERS: Final = frozenset({list, tuple, set, frozenset, deque})
 
@@ -44,11 +44,11 @@ _SHARED: Final = (
     types.CodeType,
     types.FrameType,
 )
-"""Types of shared objects, which do not count for an object that refers to them."""
+"""Types of objects that many objects share: ``bytes_of`` does not count such objects."""
 
 
 def _loaded_module(name: str) -> Any:
-    """Return a module if it is imported; ``None`` while another thread imports it."""
+    """Return a module if its import is complete, else ``None``."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return None if spec is None or getattr(spec, "_initializing", False) else sys.modules[name]
 
@@ -62,9 +62,9 @@ def _is_plain(kind: type) -> bool:
 
 
 def without_views(value: Any) -> Any:
-    """Return ``value``, with views replaced by copies; also in lists, tuples and dict values.
+    """Return ``value`` with views replaced by copies, also in lists, tuples and dict values.
 
-    A view keeps its whole base alive: a row of a matrix keeps the whole matrix in memory.
+    A view keeps its base alive: a row of a matrix keeps the whole matrix in memory.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -92,9 +92,9 @@ def without_views(value: Any) -> Any:
 
 
 def _tuple_as(value: tuple[Any, ...], parts: list[Any]) -> Any:
-    """Return a tuple of the type of ``value``, such as a ``Row`` or a named tuple."""
+    """Return ``parts`` as a tuple of the type of ``value``, such as a ``Row`` or a named tuple."""
     copied = tuple.__new__(type(value), parts)
-    with contextlib.suppress(AttributeError):  # there is no __dict__ in most tuples
+    with contextlib.suppress(AttributeError):  # most tuples have no __dict__
         copied.__dict__.update(value.__dict__)
     return copied
 
@@ -105,27 +105,27 @@ def _owned_memory(view: memoryview) -> memoryview:
         return copied
     try:
         return copied.cast(cast(Any, view.format), cast(Any, view.shape))
-    except (TypeError, ValueError):  # memoryview cannot cast to every format: then return the view
+    except (TypeError, ValueError):  # memoryview cannot cast to every format: return the view
         return view
 
 
 def _owned_arrow(value: Any) -> Any:
     import pyarrow as pa
 
-    # For some types pyarrow cannot copy a value: then return the value.
+    # pyarrow cannot copy values of some types: return such a value itself.
     with contextlib.suppress(pa.ArrowException):
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        # The buffers may belong to a large numpy array. concat_arrays copies only the used part.
+        # The buffers may belong to a large numpy array. concat_arrays copies only the part in use.
         return pa.concat_arrays([value])
     return value
 
 
 def bytes_of(value: Any, most: int = sys.maxsize) -> int:
-    """Return about how many bytes ``value`` keeps alive; the count stops above ``most``.
+    """Return about how many bytes ``value`` keeps alive. The count stops above ``most``.
 
-    A view has the size of its base. An object of more than ``MOST_PARTS`` parts has a size above
-    ``most``: its references may reach a large part of the program.
+    A view counts as much as its base. An object with more than ``MOST_PARTS`` parts counts as more
+    than ``most``: it may refer to a large part of the program.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -162,7 +162,7 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
 
 
 def _size_and_parts(value: Any) -> tuple[int, list[Any]] | None:
-    """Return a value's own bytes and its parts; ``None`` if its type is not known."""
+    """Return the bytes of ``value`` itself, and its parts; ``None`` if its type is not known."""
     if type(value) is memoryview:
         return sys.getsizeof(value), [value.obj]
     if (np := _loaded_module("numpy")) and isinstance(value, np.ndarray | np.generic):
@@ -178,7 +178,7 @@ def _size_and_parts(value: Any) -> tuple[int, list[Any]] | None:
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
     if (pd := _loaded_module("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
-        # Measure a shallow copy: getsizeof makes a DataFrame cache its columns for ever.
+        # Measure a shallow copy, because getsizeof makes a DataFrame cache its columns permanently.
         bare = value.copy(deep=False)
         kinds = len(set(bare.dtypes)) if isinstance(bare, pd.DataFrame) else 1
         # Return no parts: the size that pandas returns includes them.

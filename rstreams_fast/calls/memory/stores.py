@@ -1,4 +1,4 @@
-"""Where a ``Cache`` keeps its results: in the process, or in a file of the host."""
+"""Stores the results of a ``Cache``, in the memory of a process or in a file of the host."""
 
 from __future__ import annotations
 
@@ -33,59 +33,62 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_HOST_BYTES", "HostStore", "ProcessStore", "Store"]
 
 ENTRY_BYTES: Final = 500
-"""About how many bytes the map of a process uses for an entry."""
+"""About how many bytes the map of a ``ProcessStore`` uses for an entry."""
 
 LEAST_HOST_BYTES: Final = 1 << 20
-"""The fewest bytes of a store on a host: a few hundred pages."""
+"""The fewest bytes that a ``HostStore`` may have: a few hundred pages."""
 
 FILLED: Final = 0.75
-"""The largest share of a host's file for results: their removal needs free pages, too."""
+"""The largest share of a host's file for results. Free pages must remain: removal needs them."""
 
 MOST_READERS: Final = 4096
-"""The most processes and threads that read a host's file at the same moment."""
+"""The most processes and threads that may read a host's file at the same time."""
 
 REMOVE_AFTER_SECONDS: Final = 900.0
-"""A host's file is removed if no process has it open, and none has used it for this time."""
+"""A host's file is removed if no process has it open, and none has used it for this many
+seconds."""
 
 MARK_SECONDS: Final = 60.0
-"""A process marks that it uses a host's file at most once in this many seconds."""
+"""A process marks its use of a host's file at most once in this many seconds."""
 
 _NUMBER_BYTES: Final = 8
-"""Each result begins with its number: the oldest result has the smallest number."""
+"""Each stored value begins with a number of this many bytes. The oldest result has the smallest
+number."""
 
 _EXPIRY: Final = struct.Struct(">d")
-"""After its number, each result has the time at which it expires."""
+"""In each stored value, the time at which the result expires follows the number."""
 
 _RESULT, _NUMBER = b"k", b"n"
-"""The first byte of a key of the file: for a result, or for the number of a result."""
+"""The first byte of a key in the file. ``_RESULT``: the value is a result. ``_NUMBER``: the key has
+a result's number, and the value is the key of this result."""
 
 
 class Store(Protocol):
-    """A bounded map from calls to results. Thread-safe."""
+    """Keeps a bounded number of results, by function and key. Thread-safe."""
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
-        """Return where the store keeps the result of the ``function`` for ``key``.
+        """Return the key under which the store keeps the result of ``function`` for ``key``.
 
-        ``TypeError``: the store cannot keep results for a ``key`` of this type.
+        Raises ``TypeError`` if the store cannot keep results for a ``key`` of this type.
         """
 
     def get(self, entry_key: Any) -> Any:
-        """Return the result, or ``MISSING``. ``TypeError``: ``entry_key`` has no hash."""
+        """Return the result, or ``MISSING``. Raises ``TypeError`` if ``entry_key`` has no hash."""
 
     def put(self, entry_key: Any, result: Any, seconds: float) -> None:
-        """Store a result for ``seconds``, unless it cannot be stored or is too large."""
+        """Store a result for ``seconds``. Ignore a result that cannot be stored or is too large."""
 
 
 class _Entry(NamedTuple):
     result: Any
     expires_at: float
-    """The time at which the entry expires."""
+    """When the entry expires, by the monotonic clock."""
     size: int
     """The bytes of the entry's key and result."""
 
 
 class ProcessStore:
-    """The results of the process. A full store drops the least recently used result."""
+    """Keeps results in the process. A full store drops the least recently used result."""
 
     def __init__(self, entries: int, size: int) -> None:
         with importing("cachetools", "a Cache", "'rstreams_fast[cache]'"):
@@ -93,17 +96,17 @@ class ProcessStore:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # The LRUCache has one bound, entries * size, on the sum of the weights. Each weight is
-            # at least ``size``, so there are at most ``entries``; and the bytes are at most
-            # ``size``.
+            # LRUCache has one bound, ``entries * size``, on the sum of the weights. Each weight is
+            # at least ``size``, so there are at most ``entries`` entries. Each weight is at least
+            # ``entries`` times the bytes, so there are at most ``size`` bytes.
             return max(size, entries * (ENTRY_BYTES + entry.size))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
         self._entries = cachetools.LRUCache(entries * size, weight)
-        # Reentrant: the thread that holds it may run a finalizer or ``__eq__`` that uses the store.
+        # Reentrant: a finalizer or ``__eq__`` on the thread with the lock may use the store.
         self._lock = threading.RLock()
         self._is_busy = False
-        """Whether the thread that holds the lock uses ``_entries``: a call within finds nothing."""
+        """True while the thread with the lock uses ``_entries``: a nested call finds nothing."""
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
         """Return the key of the result in the map of this process."""
@@ -123,7 +126,7 @@ class ProcessStore:
         return result if expires_at == math.inf or time.monotonic() < expires_at else MISSING
 
     def put(self, entry_key: Any, result: Any, seconds: float) -> None:
-        """Store the result, as a copy if it is a view."""
+        """Store the result, or a copy if the result is a view of other data."""
         try:
             result = without_views(result)
             size = bytes_of((entry_key, result), self._most)
@@ -138,10 +141,10 @@ class ProcessStore:
                 self._replace(entry_key, entry, dropped)
             finally:
                 self._is_busy = False
-        del dropped  # not under the lock: a finalizer may run code of the user
+        del dropped  # after the lock is released, because a finalizer may run user code
 
     def _replace(self, entry_key: Any, entry: _Entry, dropped: list[Any]) -> None:
-        """Store an entry, unless it is too large. ``dropped`` gets the entries that make room."""
+        """Store an entry, unless it is too large. Append the displaced entries to ``dropped``."""
         entries = self._entries
         weight = entries.getsizeof(entry)
         if weight > entries.maxsize:
@@ -154,16 +157,16 @@ class ProcessStore:
 
 
 class HostStore:
-    """The results of all processes of a host and a user, in an LMDB file. Drops the oldest results.
+    """Keeps the results of all processes of a host and user in an LMDB file. Drops the oldest.
 
     No process waits while another process reads. A killed process leaves the file intact: a
-    transaction is complete or absent, and the system releases its lock. ``fsync`` is never called:
+    transaction is complete or absent, and the kernel releases its lock. ``fsync`` is never called:
     after a crash of the system the folder is removed, or an empty file replaces a damaged file. If
-    the file cannot be opened for another reason, the store warns, and keeps nothing. A result is
-    stored as a pickle. Only processes of the same user can write it: no other user can access the
-    folder.
+    the file cannot be opened for another reason, the store logs a warning, and keeps nothing.
+    Results are stored as pickles. Only processes of the same user can write them, because no other
+    user can access the folder.
 
-    In a forked child the store keeps nothing: the child needs a store of its own.
+    In a forked child the store keeps nothing: the child needs its own store.
     """
 
     def __init__(self, name: str, entries: int, size: int) -> None:
@@ -175,11 +178,11 @@ class HostStore:
         self._entries = entries
         self._most = int(size * FILLED)
         self._largest = size // 8
-        # Reentrant: a finalizer may make a call on the thread that holds the lock.
+        # Reentrant: a finalizer on the thread with the lock may make a call, and lock again.
         self._lock = threading.RLock()
         self._is_busy = False
-        """Whether the thread that holds the lock uses the file: a call within finds nothing. If the
-        file cannot be opened, this stays true."""
+        """True while the thread with the lock uses the file: a nested call finds nothing. Stays
+        true if the file cannot be opened."""
         self._has_warned = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
         try:
@@ -200,7 +203,7 @@ class HostStore:
             _host_stores.add(self)
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> bytes:
-        """Return the key of the result in the file: a digest, the same in every process."""
+        """Return the key of the result in the file: a digest that is the same in every process."""
         digest = hashlib.blake2b(ascii(function).encode(), digest_size=16)
         digest.update(text_of(key).encode())
         return _RESULT + digest.digest()
@@ -224,7 +227,7 @@ class HostStore:
         try:
             return pickle.loads(found[_NUMBER_BYTES + _EXPIRY.size :])  # noqa: S301 - our user's own
         except Exception:
-            # The pickle cannot be loaded, for example, if its type is unknown in this process.
+            # Loading fails if, for example, this process cannot import the type of the result.
             return MISSING
 
     def put(self, entry_key: bytes, result: Any, seconds: float) -> None:
@@ -247,26 +250,26 @@ class HostStore:
                 self._is_busy = False
 
     def _mark_use(self, now: float) -> None:
-        """Set the time of ``users``, so that no process removes the file soon after this one ends.
+        """Touch the file ``users``, so that the folder outlives this process for a while.
 
-        A ``put`` follows a ``get``, which marks the use.
+        Only ``get`` calls this method: a ``put`` follows a ``get``.
         """
         self._mark_at = now + MARK_SECONDS
         with contextlib.suppress(OSError):
             os.utime(self._users)
 
     def close(self) -> None:
-        """Close the file, unless a thread uses it: from now on the store keeps nothing.
+        """Close the file, unless a thread uses it. From now on the store keeps nothing.
 
-        A forked child closes the files of its parent, because LMDB opens a file once in a process.
-        A file that another thread used at the fork stays open: the end of its transaction in the
-        child would harm the parent. The child has no cache then.
+        A forked child closes the files of its parent's stores, because LMDB may open a file only
+        once in a process. If another thread used a file at the fork, the file stays open: to end
+        the thread's transaction in the child would harm the parent. Then the child has no cache.
         """
         if not self._is_busy:
             self._env.close()
 
     def _find(self, entry_key: bytes) -> bytes | None:
-        # The transaction ends here, so at a fork none is open unless ``_is_busy`` is true.
+        # The transaction ends here, so none is open at a fork, unless ``_is_busy`` is true.
         with self._env.begin() as transaction:
             return transaction.get(entry_key)
 
@@ -324,9 +327,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _open_folder(folder: Path) -> int:
-    """Make the ``folder`` if it is absent; return the descriptor of a lock.
+    """Make the ``folder`` if it is missing, and lock it; return the descriptor of the lock.
 
-    The folder is locked until the descriptor is closed. So other processes do not remove it.
+    Other processes do not remove the folder until the descriptor is closed.
     """
     _remove_unused(folder)
     while True:
@@ -341,14 +344,14 @@ def _open_folder(folder: Path) -> int:
 
 
 def _open_file(folder: Path, size: int) -> lmdb.Environment:
-    """Return the open file in the ``folder``; replace a damaged file."""
+    """Open the file in the ``folder``; replace a damaged file by an empty one. Return the file."""
     import lmdb
 
     words: dict[str, Any] = {
         "map_size": size,
         "max_readers": MOST_READERS,
-        # A spare transaction has a place in the table of readers. A forked child that closes its
-        # copy of the transaction would free this place, which the parent still uses.
+        # Keep no spare transaction: it has a slot in LMDB's table of readers. If a forked child
+        # closed its copy of the transaction, it would free the slot, which the parent still uses.
         "max_spare_txns": 0,
         "sync": False,
         "metasync": False,
@@ -359,12 +362,12 @@ def _open_file(folder: Path, size: int) -> lmdb.Environment:
         for part in ("data.mdb", "lock.mdb"):
             (folder / part).unlink(missing_ok=True)
         env = lmdb.open(str(folder), **words)
-    env.reader_check()  # frees what killed readers hold
+    env.reader_check()  # frees the slots of killed readers
     return env
 
 
 def _remove_unused(but: Path) -> None:
-    """Remove the folders, except ``but``, that were not in use for ``REMOVE_AFTER_SECONDS``."""
+    """Remove the other stores' folders that no process has used for ``REMOVE_AFTER_SECONDS``."""
     for folder in but.parent.iterdir():
         users = folder / "users"
         with contextlib.suppress(OSError):
