@@ -85,8 +85,8 @@ class Answers:
         self.has_any = False
         """Whether the journal has any answer of this function."""
         self.logged: dict[bytes, Any] = {}
-        """Answers that were in the log files of living processes, not in segment files, when the
-        caller of ``refresh`` read the logs."""
+        """Answers in the log files of living processes, as the caller of ``refresh`` has read them.
+        They were in no segment file then."""
         self._unwritten: dict[bytes, Any] = {}
         """Answers that ``add`` has stored, and that ``forget`` has not removed yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()

@@ -42,7 +42,7 @@ WAIT_SECONDS: Final = 0.01
 """Interval, in seconds, at which a call that waits for the file system checks again."""
 
 LOGGED_SHARE: Final = 16
-"""At most the number of calls in flight, divided by this number, is logged in one record."""
+"""The most answers of a log record: the number of calls in flight, divided by this number."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -92,7 +92,7 @@ class JournalledCalls:
         self._writer.start()
 
     def close(self, tidy: bool) -> None:
-        """Write all answers. With ``tidy``, then merge segment files, and enforce ``max_bytes``.
+        """Write all answers. With ``tidy``, also merge segment files, and enforce ``max_bytes``.
 
         Without ``max_bytes``, the caller does not wait until the files are merged: else a stream
         would wait for this even after a single row.
@@ -154,8 +154,8 @@ class JournalledCalls:
     def _make_store(self, loop: asyncio.AbstractEventLoop) -> Callable[[Any, Any], None]:
         """Return a function that stores the answer for a key.
 
-        Answers of the same iteration of the ``loop`` are logged together: a log record for each
-        call would take most of the call's time.
+        Answers that come in the same iteration of the ``loop`` are logged together: a log record
+        for each call would take most of the call's time.
         """
         keys, new_answers = self._unlogged_keys, self._unlogged_answers
         log_size, log = self._log_size, self._log
@@ -212,7 +212,7 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     """Find all answers written so far. Raise, before a paid call, if answers cannot be written."""
     folder = answers.folder
     folder.check_writable()
-    # max_bytes bounds all folders of the journal together: new files need the latest time of all.
+    # max_bytes removes the oldest files of all folders: new files need later times than all files.
     if journal.max_bytes is not None and not folder.latest_time:
         folder.latest_time = latest_time(journal.uri)
     # Read the logs before the segment files: an answer may move from a log to a file meanwhile.

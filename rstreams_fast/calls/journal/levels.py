@@ -26,7 +26,7 @@ class SegmentLevels:
         self._lock = threading.Lock()
 
     def add(self, name: str, size: int) -> None:
-        """Add a new segment file of ``size`` bytes. If its level is full, merge the level."""
+        """Add a segment file of ``size`` bytes. If its level is full, merge the level's files."""
         level = 0
         while size < LARGE_BYTES:
             with self._lock:

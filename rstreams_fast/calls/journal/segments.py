@@ -42,10 +42,10 @@ LARGE_BYTES: Final = 16 << 20
 """A segment file of this many bytes or more is not merged."""
 
 STALE_SECONDS: Final = 3600.0
-"""An unfinished file that is at least this many seconds old belongs to a dead process."""
+"""An unfinished file is taken for that of a dead process if it is this many seconds old."""
 
 TRIES: Final = 20
-"""How many times a segment file is written if another process removes the unfinished file."""
+"""The most attempts to write a segment file if other processes remove the unfinished file."""
 
 COLUMNS: Final = ("key", "answer", "time")
 
@@ -55,7 +55,7 @@ _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 """pyarrow's file systems for object stores. They cannot rename a file, and a file appears only when
 its upload is complete."""
 
-# Other programs may have files in a journal's directory: touch only files with these names.
+# Other programs may have files in a journal's directory: touch only files with such names.
 _is_folder: Final = re.compile("[0-9a-f]{32}").fullmatch
 """Matches the name of a folder of segment files, as ``folder_name_of`` makes it."""
 _is_segment: Final = re.compile(r"[0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}\.arrow").fullmatch
@@ -168,7 +168,7 @@ class Folder:
             return set()
 
     def sizes(self) -> dict[str, int]:
-        """Return the names and bytes of the segment files. A merge meanwhile may hide some."""
+        """Return names and bytes of the segment files. A merge at the same time may hide files."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self.path, allow_not_found=True)

@@ -368,7 +368,8 @@ class JournalWriter:
             if not self._closed:
                 self._merge()
         with self._lock:
-            # All answers are written now. Without ``idle`` the failure still has to end the task.
+            # All answers are written: forget the failure. Without ``idle`` it must still end the
+            # task.
             if self._idle is not None and not self._waiting[0]:
                 self._failure = None
 
@@ -405,7 +406,7 @@ class JournalWriter:
                 self._write()
             except Exception:
                 # Both logs may have unwritten answers now. The second log is cleared only after all
-                # waiting answers are written. So let these answers wait, too.
+                # waiting answers are written. So put these answers back into ``_waiting``.
                 with self._lock:
                     (keys, answers), waiting = unwritten, self._waiting
                     self._waiting = keys + waiting[0], answers + waiting[1]

@@ -89,7 +89,7 @@ class BlockingGate:
             loop.leave()
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
+        """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
         loop = self._enter()
         loop.run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
         loop.leave()
@@ -149,7 +149,7 @@ class _PermitLoop:
         self._idle: list[_Permit] = []
         self._returns_idle = False  # whether a call of ``_return_idle`` is scheduled
         self._held_until = 0.0
-        # From this time on, ``release`` may offer a permit to other stages before this stage.
+        # From this time on, ``release`` may offer a permit to other stages first.
         self._next_offer = 0.0
         self._gate: PermitGate | None = None
         self._is_checking = False  # whether a timer for ``_end_if_unused`` runs

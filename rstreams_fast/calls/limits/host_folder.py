@@ -35,7 +35,7 @@ def private_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def naming_path(path: Path) -> Iterator[None]:
-    """If the block raises an ``OSError`` without a file name, such as a full disk, add ``path``."""
+    """If the block raises an ``OSError`` without a file name (full disk, say), add ``path``."""
     try:
         yield
     except OSError as raised:

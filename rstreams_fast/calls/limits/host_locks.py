@@ -316,7 +316,7 @@ class HostLocks:
             self._write(not_before, self.pace.spend(time.monotonic(), clocks, change))
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
+        """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
         with self._state() as (not_before, clocks):
             now = time.monotonic()
             self._write(not_before, self.pace.adopt_remaining(now, clocks, left, weights))

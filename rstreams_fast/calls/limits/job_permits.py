@@ -69,7 +69,8 @@ connection of the stage was successful."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
-"""The longest pause between two attempts, in seconds. Each pause is twice the previous one."""
+"""The longest average pause between two attempts, in seconds. Pauses double from attempt to
+attempt."""
 
 
 class LimitLost(StageError):

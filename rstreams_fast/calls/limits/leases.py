@@ -1,7 +1,6 @@
 """A server in the driver's process that grants permits of limits to the workers of a job.
 
-With Spark Connect, the server runs in the client's process. The module ``messages`` defines the
-messages between worker and server.
+With Spark Connect, the server is in the client's process. ``messages`` defines its messages.
 """
 
 from __future__ import annotations
@@ -50,13 +49,12 @@ from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 __all__ = ["DEATH_SECONDS", "UNDER_WAY", "is_served_here", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
-"""How long, in seconds, the permits of a killed worker stay in use. In this time the kernel ends
-the worker's calls."""
+"""How long, in seconds, the permits of a killed worker stay in use: its calls end in this time."""
 BREAK_SECONDS: Final = 1.0
 """How long, in seconds, a broken connection keeps its permits: the worker may connect again."""
 RELAY_SECONDS: Final = 5.0
-"""How long, in seconds, connections keep their permits after the relay of their host has ended: the
-workers may start a new relay."""
+"""How long, in seconds, permits stay in use after the relay of their host has ended: the workers
+may start a new relay."""
 LOST_SECONDS: Final = 10.0
 """If a worker with permits leaves a probe unanswered for this many seconds while other workers
 wait, the server disconnects the worker."""
@@ -70,9 +68,8 @@ that, the workers behind it get permits first."""
 AUTHENTICATION_SECONDS: Final = 5.0
 """Within this many seconds a new connection must prove that it knows the token."""
 MOST_UNAUTHENTICATED: Final = 1024
-"""The most connections that have not proved yet that they know the token. One more connection
-closes the oldest of them. The bound is never above a quarter of the files that the process may
-open."""
+"""The most connections that have not proved yet that they know the token: one more closes the
+oldest. A second bound is a quarter of the files that the process may open."""
 BACKLOG: Final = 1 << 15
 """The most connections that wait to be accepted. The kernel may have a lower bound."""
 ACCEPTED_AT_ONCE: Final = 16
@@ -81,7 +78,8 @@ UNDER_WAY: Final = 0.01
 """The calls that are granted but not sent yet are at most this share of a second's rate. If they
 all start late, at the same time, they exceed the rate by this share."""
 SILENT_SECONDS: Final = 1.0
-"""If a worker reports no sent call for this many seconds, its calls delay no other workers."""
+"""A granted call that its worker does not report as sent delays other workers. After this many
+seconds without a report, the calls of the worker delay no other workers any more."""
 
 
 def _loopback() -> tuple[str, str]:
@@ -122,8 +120,7 @@ class _Permits:
         self._clocks = self._pace.new
         self._total = self._free = self._most_unacknowledged = self._most_under_way = sys.maxsize
         self._under_way = 0
-        """Number of granted calls that no worker has reported as sent yet. The calls of silent
-        workers (see ``SILENT_SECONDS``) do not count."""
+        """Number of granted calls not yet reported as sent, without those of silent workers."""
         self._leases_under_way = set[_Lease]()
         """The leases with granted calls that were not reported as sent yet."""
         self._silence_timer: asyncio.TimerHandle | None = None
@@ -153,8 +150,7 @@ class _Permits:
         self._pace = Pace(numbers)
         clocks = self._clocks + self._pace.new[len(self._clocks) :]
         self._clocks = self._pace.restart(now, clocks)
-        # Bound the granted calls that are not sent yet: if many of them start late, at the same
-        # time, they exceed the rate.
+        # Bound the granted, unsent calls: many that start late, together, would exceed the rate.
         rate, burst = numbers.rate, numbers.burst
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
@@ -218,7 +214,7 @@ class _Permits:
             self._grant()
 
     def count_sent(self, lease: _Lease, count: int) -> None:
-        """Subtract ``count`` granted calls from the unsent ones: sent, or their worker is gone."""
+        """No longer count ``count`` calls as unsent: they were sent, or their worker is gone."""
         lease.under_way -= count
         lease.progress_at = asyncio.get_running_loop().time()
         if not lease.silent:
@@ -351,7 +347,7 @@ class _Lease(asyncio.Protocol):
         self.probed_at: float | None = None
         """When the unanswered probe was sent; ``None`` if the worker has answered all probes."""
         self.under_way = 0
-        """Number of granted, unsent calls; always 0 if the limit has neither rate nor units."""
+        """Number of granted calls that are not reported as sent; 0 without a rate or units."""
         self.progress_at = 0.0
         self.silent = False  # if true, the worker's unsent calls delay no other worker
 
@@ -432,10 +428,7 @@ class _Lease(asyncio.Protocol):
         self._server.unauthenticated.pop(self, None)
 
     def _declare(self, permits: _Permits, identity: bytes, held: int, units: int) -> None:
-        """Register the worker ``identity``, whose running calls hold ``held`` permits.
-
-        End an earlier connection of the same worker. ``units``: the number of units of the limit.
-        """
+        """Register the worker ``identity`` with ``held`` permits; end its earlier connection."""
         before = self._server.declared.get(identity)
         self._identity, self._units = identity, units
         self._server.declared[identity] = self
@@ -487,8 +480,7 @@ class _Lease(asyncio.Protocol):
             if isinstance(self._transport, Channel):
                 wait = DEATH_SECONDS if exc is None else RELAY_SECONDS
             elif exc is not None:
-                # A write to the worker has failed. Before that, the worker may have sent ``KEEP``:
-                # read it.
+                # A write to the worker has failed. Read what it has sent before: maybe ``KEEP``.
                 self.data_received(last_bytes(self._transport))
                 wait = BREAK_SECONDS
             self._permits.leave(self)

@@ -141,8 +141,8 @@ class Pace:
     ) -> tuple[float, ...]:
         """Return the clocks after the call that had reserved ``start`` was given up.
 
-        With units, only the units come back. Without units, a later call of this process gets
-        ``start``, or the clock of the rate goes back.
+        A limit with units gets only the units back. Without units, a later call of this process
+        gets ``start``, or the clock of the rate goes back.
         """
         if self._units:
             return self.spend(0.0, clocks, tuple(-weight for weight in weights))

@@ -64,7 +64,7 @@ class _PermitSource(Protocol):
         """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
 
     def adopt_remaining(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
+        """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
 
     def end(self, running_threads: int) -> Callable[[], object]:
         """Take back all permits except ``running_threads`` of them.
@@ -82,7 +82,7 @@ class PermitGate:
         # The future and the cost of each waiting call. The oldest call is the first.
         self._waiting: OrderedDict[asyncio.Future[tuple[Any, float]], Weights] = OrderedDict()
         self._idle: list[tuple[Any, float]] = []
-        # The permits of running calls of ``admit``. None stands for a call without a permit.
+        # The permits of the running calls (see ``admit``). None stands for a call without a permit.
         self._used: list[tuple[Any, float] | None] = []
         self._in_transit = 0
         """Number of permits that were granted to calls which have not resumed yet."""
@@ -185,7 +185,7 @@ class PermitGate:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether calls that used ``take`` or ``acquire`` run, or any call waits for a permit."""
+        """Whether a call runs that got its permit from ``take`` or ``acquire``, or a call waits."""
         return bool(self._running or self._waiting or self._in_transit)
 
     def take(self) -> tuple[Any, float] | None:
@@ -231,7 +231,10 @@ class PermitGate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Pass the permit to a call of this stage or, after ``PERMIT_TURN_SECONDS``, of another."""
+        """Pass the permit to the next call of this stage, or give it back to the source.
+
+        After ``PERMIT_TURN_SECONDS``, other stages may get the permit before this stage.
+        """
         self._running -= 1
         if not self._running and self._is_local and self._window is None:
             self._check_running_soon()
@@ -273,7 +276,7 @@ class PermitGate:
             self._source.spend(tuple(times * weight for weight in weights))
 
     def adopt_remaining(self, left: Weights, weights: Weights) -> None:
-        """Adopt the service's report to a call that cost ``weights``: ``left`` units remain."""
+        """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
         if not self._closed:
             self._source.adopt_remaining(left, weights)
 
@@ -316,13 +319,14 @@ class PermitGate:
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            # Insert None at the front: a call that ends takes its permit from the end of the list.
+            # None stands for this call, which has no permit now. Insert it at the front: a call
+            # that ends takes its permit from the end of the list.
             used.insert(0, None)
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # else an ended call took the None, and left its permit to this call
+            if None in used:  # else an ended call has left its permit here for this call
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)

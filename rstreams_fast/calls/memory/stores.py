@@ -56,7 +56,7 @@ _NUMBER_BYTES: Final = 8
 number."""
 
 _EXPIRY: Final = struct.Struct(">d")
-"""In each stored value, the time at which the result expires follows the number."""
+"""Follows the number in each stored value: the time at which the result expires."""
 
 _RESULT, _NUMBER = b"k", b"n"
 """The first byte of a key in the file. ``_RESULT``: the value is a result. ``_NUMBER``: the key has
@@ -106,7 +106,7 @@ class ProcessStore:
         # Reentrant: a finalizer or ``__eq__`` on the thread with the lock may use the store.
         self._lock = threading.RLock()
         self._is_busy = False
-        """True while the thread with the lock uses ``_entries``: a nested call finds nothing."""
+        """True while the thread with the lock uses ``_entries``: a nested ``get`` finds nothing."""
 
     def entry_key(self, function: tuple[str, ...], key: Any) -> Any:
         """Return the key of the result in the map of this process."""
@@ -181,7 +181,7 @@ class HostStore:
         # Reentrant: a finalizer on the thread with the lock may make a call, and lock again.
         self._lock = threading.RLock()
         self._is_busy = False
-        """True while the thread with the lock uses the file: a nested call finds nothing. Stays
+        """True while the thread with the lock uses the file: a nested ``get`` finds nothing. Stays
         true if the file cannot be opened."""
         self._has_warned = False
         digest = hashlib.blake2b(ascii((name, entries, size)).encode(), digest_size=16)
