@@ -1,4 +1,7 @@
-"""Permits of a ``Limit`` for calls that run on threads: a thread blocks until it gets a permit."""
+"""Permits of a ``Limit`` for calls that run on threads: a thread blocks until it gets a permit.
+
+A stage is one function, in one Spark task or on one event loop, whose calls share a ``PermitGate``.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class BlockingGate:
             loop = self._loop
             # A forked child does not have the thread of its parent's loop: make a new loop.
             if loop is None or loop.pid != process_id():
-                # If two threads both make a loop, each loop closes after its own calls.
+                # Two threads may both make a loop here. Then each loop closes after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
             if loop.enter():
                 return loop
@@ -126,8 +129,8 @@ class _PermitLoop:
     """A private event loop with a ``PermitGate``, and the threads that wait for its permits.
 
     A ticket is the future of a waiting thread; its result is the permit. A thread whose call ends
-    passes its permit directly to the next waiting thread. A permit goes back to the loop only after
-    about ``PERMIT_TURN_SECONDS``, so the loop has little to do.
+    passes its permit directly to the next waiting thread. So the loop has little to do. After about
+    ``PERMIT_TURN_SECONDS`` the permit goes back to the loop, which may offer it to other stages.
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -143,13 +146,13 @@ class _PermitLoop:
         self._ended = False
         self._tickets: deque[_Ticket] = deque()
         # The number of permits that the loop has requested and not yet received: one for each
-        # ticket (waiting thread). If a thread passes its permit to a ticket, the request stays
-        # open.
+        # ticket (waiting thread). If another thread passes its permit to a ticket, the request for
+        # the ticket is not withdrawn.
         self._requested = 0
         self._idle: list[_Permit] = []
         self._returns_idle = False  # whether a call of ``_return_idle`` is scheduled
         self._held_until = 0.0
-        # From this time on, ``release`` may offer a permit to other stages first.
+        # From this time on, ``release`` may offer a permit to other stages before its own stage.
         self._next_offer = 0.0
         self._gate: PermitGate | None = None
         self._is_checking = False  # whether a timer for ``_end_if_unused`` runs
@@ -171,8 +174,8 @@ class _PermitLoop:
         try:
             with self._lock:
                 if self._idle and self._reuses(monotonic()):
-                    # Not pop(): if a signal handler raised right after it, the permit would be
-                    # lost.
+                    # Not ``permit = pop()``: if a signal handler raised before the assignment, the
+                    # permit would be lost.
                     permit = self._idle[-1]
                     del self._idle[-1]
                     return permit
@@ -212,8 +215,8 @@ class _PermitLoop:
         if ticket is not None:
             ticket.set_result(permit)
         elif not is_kept:
-            # Do not make this permit idle: the next call of this stage would take it before the
-            # loop could offer it to other stages, and other stages would wait for ever.
+            # Do not add this permit to ``_idle``: the next call of this stage would take it before
+            # the loop could offer it to other stages, and other stages would wait for ever.
             self._run(partial(self._give_back, permit))
         elif must_return:
             self._run(self._return_later)
@@ -252,7 +255,7 @@ class _PermitLoop:
         self._run(lambda: what(self._ensure_gate()))
 
     def _reuses(self, now: float) -> bool:
-        """Whether a permit that a call releases at the time ``now`` may go to a waiting call."""
+        """Whether a permit that is free at the time ``now`` may go to the stage's next call."""
         return self._gate is not None and self._gate.reuses_permits and now >= self._held_until
 
     def _next_ticket(self) -> _Ticket | None:

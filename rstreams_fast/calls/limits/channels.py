@@ -1,6 +1,7 @@
 """The driver's end of a relay's connection, which carries a channel for each worker of a host.
 
-The module ``relay`` describes relays, and the frames on their connection.
+A relay is a process that joins the connections of a host's workers to the driver. The module
+``relay`` describes the frames on the joint connection.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Channels(asyncio.Protocol):
             at = start + size
             channel = self._open.get(number)
             if channel is None:
-                # The driver has ended the channel with this old number: ignore the frame.
+                # The number of a channel that the driver has ended: ignore its last frames.
                 if number > self._newest:
                     self._newest = number
                     channel = self._open[number] = Channel(self, number, self._make())
@@ -125,9 +126,9 @@ class Channels(asyncio.Protocol):
 
 
 def last_bytes(transport: asyncio.BaseTransport) -> bytes:
-    """Return the last bytes that arrived before a connection broke.
+    """Return the last bytes of a broken connection, which the event loop has not read.
 
-    After a failed write, the event loop reads nothing more from a connection.
+    After a failed write, an event loop reads nothing more from a connection.
     """
     connection: Any = transport.get_extra_info("socket")
     with contextlib.suppress(OSError):

@@ -1,4 +1,7 @@
-"""Permits that all Python workers of a host share: each permit is a lock on a byte of a file."""
+"""Permits that all Python workers of a host share: each permit is a lock on a byte of a file.
+
+A stage is one function, in one Spark task or on one event loop, whose calls share a ``PermitGate``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ __all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
 FOLDER: Final = "limits"
 
 LAYOUT: Final = 2
-"""The version of the file's layout. Files of different versions have different names."""
+"""The version of the file's layout. Files with different layouts have different names."""
 
 WANTED_SECONDS: Final = 0.05
 """For this many seconds after a stage of the host found no free permit, ``is_wanted`` is true."""
@@ -88,8 +91,8 @@ class HostLocks:
         self._lock = threading.RLock()
         self._held: set[int] = set()
         self._locked_elsewhere: set[int] = set()
-        """Permits of this process that another process has locked first, in a new file at the
-        path."""
+        """Permits of this process whose bytes another process locked first, in a new file that has
+        replaced the limit's file."""
         self._lock_state: bytes | None = None
         self._unlock_state = b""
         if _has_open_file_locks():
@@ -177,7 +180,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, numbers: Numbers) -> None:
-        """Use the limit until ``leave``. ``numbers`` apply unless another user has newer ones."""
+        """Use the limit until ``leave``. ``numbers`` apply, unless newer numbers are in use."""
         with self._lock, naming_path(self.path):
             self._next_check = 0.0
             self._refresh()
@@ -186,7 +189,10 @@ class HostLocks:
             self._users += 1
 
     def _share_numbers(self, own: Numbers) -> None:
-        """Share-lock the numbers; write ``own`` unless newer ones are in use; adopt the result."""
+        """Write ``own`` to the file, unless newer numbers are in use; adopt the file's numbers.
+
+        A shared lock on the numbers in the file shows that this process uses the limit.
+        """
         alone = not self._users and _lock(self._file, self.NUMBERS_LOCK)
         _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
         with _locked(self._file, self.STATE_LOCK):
@@ -257,7 +263,7 @@ class HostLocks:
         return None
 
     def is_wanted(self) -> bool:
-        """Whether a stage of the host lately found no permit, or this process has too many."""
+        """Whether a stage of the host lately found no permit, or this process holds too many."""
         if self._locked_elsewhere or self.has_too_many():
             return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
@@ -273,7 +279,7 @@ class HostLocks:
     def give_back(self, byte: int) -> None:
         """Free the permit ``byte``."""
         with self._lock:
-            # In the new file another process has locked this byte first: do not unlock it.
+            # Another process locked this byte of the new file first: only drop the permit here.
             if byte in self._locked_elsewhere:
                 self._locked_elsewhere.discard(byte)
                 self._held.discard(byte)
@@ -329,7 +335,8 @@ class HostLocks:
                 with _locked(self._file, self.STATE_LOCK):
                     yield self._read()
                 return
-            # Each call under a limit with a rate runs this: prepared lock structures save time.
+            # Each call under a limit with a rate runs this code. To save time, ``__init__`` has
+            # made the lock structures.
             fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, self._lock_state)
             try:
                 yield self._read()

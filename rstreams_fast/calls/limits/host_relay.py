@@ -2,9 +2,9 @@
 
 A relay is a process that joins the connections of all workers of a host into one connection to the
 driver. If a worker finds no relay, it locks the relay's lock file, and listens at the relay's
-socket. Then it connects to the driver, proves that it knows the token, and starts the relay
-process, which inherits the open sockets and the lock. Other workers connect meanwhile: the kernel
-keeps their connections until the relay accepts them.
+socket. Then it connects to the driver, proves that it knows the token (a secret that the limit
+contains), and starts the relay process, which inherits the open sockets and the lock. Other workers
+connect meanwhile: the kernel keeps their connections until the relay accepts them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _lock_file(path: Path) -> int | None:
     lock = os.open(f"{path}{relay.LOCK}", flags, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A relay that ended may have removed the file before this lock: such a lock is useless.
+        # A relay that ended may have removed the file before it was locked: the lock is useless.
         if os.fstat(lock).st_nlink:
             return lock
     except BlockingIOError:

@@ -1,4 +1,7 @@
-"""Permits of ``Limit(scope="job")`` in a worker, which the driver grants over a connection."""
+"""Permits of ``Limit(scope="job")`` in a worker, which the driver grants over a connection.
+
+A stage is one function, in one Spark task or on one event loop, whose calls share a ``PermitGate``.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,8 @@ connection of the stage was successful."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
-"""The longest average pause between two attempts, in seconds. Pauses double from attempt to
-attempt."""
+"""The longest pause between two attempts, in seconds, on average: each pause varies at random.
+Pauses double from attempt to attempt."""
 
 
 class LimitLost(StageError):
@@ -78,7 +81,9 @@ class LimitLost(StageError):
 
 
 class JobPermits:
-    """Requests permits from the driver, as a ``_PermitSource``. Only the loop's thread may use it.
+    """The ``_PermitSource`` of a ``PermitGate``: requests permits from the driver for the gate.
+
+    Only the loop's thread may use the object.
 
     When a connection ends, the driver takes its permits back. A stage that still runs connects
     again: it declares the permits of its running calls, and repeats the requests of its waiting
@@ -106,7 +111,7 @@ class JobPermits:
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Try to connect until the driver welcomes the worker; after a time-out, fail the gate."""
+        """Try to connect until the driver welcomes the worker. After a time-out, all calls fail."""
         loop, (host, port, *_) = self._loop, self._address
         began, pause = loop.time(), FIRST_PAUSE
         # A worker that runs in the driver's process needs no relay.
@@ -148,7 +153,7 @@ class JobPermits:
         try:
             await self._welcomed_by(self._connect_to_relay)
         except (ConnectionResetError, BrokenPipeError):
-            # The relay was about to end: the second try starts a new relay.
+            # The relay was about to end, and closed the connection: start a new relay.
             await self._welcomed_by(self._connect_to_relay)
 
     async def _try_driver(self) -> None:
@@ -202,7 +207,7 @@ class JobPermits:
             self._gate.grant(None, self._requests.popleft())
 
     def set_paced(self, are_paced: bool) -> None:
-        """Set whether each call needs a new permit, after a change of the limit's rate or units."""
+        """The limit's rate or units have changed: set whether each call needs a new permit."""
         if are_paced != self._are_paced:
             self._are_paced = are_paced
             self._gate.set_paced(are_paced)
@@ -212,7 +217,7 @@ class JobPermits:
         if turns < TURNS_UNTIL_SENT:
             self._loop.call_soon(self._report_sent, connection, count, turns + 1)
         elif connection is self._connection:
-            # A newer connection did not grant these calls, and cannot count them as sent.
+            # Only the connection that granted these calls can count them as sent.
             self._send(SENT * count)
 
     def lost(self, connection: _Connection) -> None:
@@ -250,7 +255,7 @@ class JobPermits:
         self._held -= 1
         self._send(GIVE_BACK)
 
-    # ``offer`` only gives the permit back: the driver grants it to the next waiting stage.
+    # ``offer`` need not do more than ``give_back``: the driver grants the permit to other stages.
     offer = give_back
 
     def is_wanted(self) -> bool:

@@ -1,6 +1,9 @@
 """A server in the driver's process that grants permits of limits to the workers of a job.
 
-With Spark Connect, the server is in the client's process. ``messages`` defines its messages.
+With Spark Connect, the server is in the client's process. The module ``messages`` describes the
+messages, and what the token, a probe and a silent worker are. A granted call is *sent* when the
+worker's request to the service begins. A stage is one function, in one Spark task or on one event
+loop.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from rstreams_fast.calls.limits.pace import LATE_SECONDS, Numbers, Pace
 __all__ = ["DEATH_SECONDS", "UNDER_WAY", "is_served_here", "serve", "serve_at", "serve_with"]
 
 DEATH_SECONDS: Final = 0.05
-"""How long, in seconds, the permits of a killed worker stay in use: its calls end in this time."""
+"""How long, in seconds, a killed worker's permits stay in use: by then its calls have ended."""
 BREAK_SECONDS: Final = 1.0
 """How long, in seconds, a broken connection keeps its permits: the worker may connect again."""
 RELAY_SECONDS: Final = 5.0
@@ -75,8 +78,8 @@ BACKLOG: Final = 1 << 15
 ACCEPTED_AT_ONCE: Final = 16
 """The most connections that are accepted in one iteration of the event loop."""
 UNDER_WAY: Final = 0.01
-"""The calls that are granted but not sent yet are at most this share of a second's rate. If they
-all start late, at the same time, they exceed the rate by this share."""
+"""The calls that are granted but not sent yet are at most this share of a second's rate, or
+``burst`` calls if that is more. If they all start late, at the same time, they exceed the rate."""
 SILENT_SECONDS: Final = 1.0
 """A granted call that its worker does not report as sent delays other workers. After this many
 seconds without a report, the calls of the worker delay no other workers any more."""
@@ -120,7 +123,7 @@ class _Permits:
         self._clocks = self._pace.new
         self._total = self._free = self._most_unacknowledged = self._most_under_way = sys.maxsize
         self._under_way = 0
-        """Number of granted calls not yet reported as sent, without those of silent workers."""
+        """Number of granted calls not yet reported as sent, except the calls of silent workers."""
         self._leases_under_way = set[_Lease]()
         """The leases with granted calls that were not reported as sent yet."""
         self._silence_timer: asyncio.TimerHandle | None = None
@@ -177,7 +180,7 @@ class _Permits:
         self._grant_anew()
 
     def _grant_anew(self) -> None:
-        if self._start_timer is not None:  # its time was computed from the old clocks
+        if self._start_timer is not None:  # the timer's time was computed from the old clocks
             self._start_timer.cancel()
             self._start_timer = None
         self._grant()
@@ -354,7 +357,7 @@ class _Lease(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
         self._transport = transport
-        if not isinstance(transport, Channel):  # a Channel's relay has authenticated
+        if not isinstance(transport, Channel):  # the relay of a ``Channel`` has authenticated
             self._server.add_unauthenticated(self)
             keep_alive(transport)
         transport.write(self._challenge)
@@ -525,7 +528,7 @@ class _Server:
         )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
         # asyncio uses ``backlog`` for two bounds: the connections accepted in one loop iteration,
-        # and the connections that wait. Raise the second bound again.
+        # and the connections that wait to be accepted. Raise the second bound to ``BACKLOG`` again.
         listening.listen(BACKLOG)
 
     def service_of(self, number: int) -> tuple[_Permits, Numbers] | Serve | None:

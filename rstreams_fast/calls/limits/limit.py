@@ -54,10 +54,11 @@ class Limit:
         return answer["text"]
     ```
 
-    **Units.** Before each attempt, ``weigh`` estimates how many units the call costs. A call starts
-    when the quota has covered all earlier calls. Later calls wait until the quota has covered this
-    call, too. So a call that costs more than the whole quota starts alone, and delays the later
-    calls. The function reports the real cost by ``spent``, and the limit corrects the estimate.
+    **Units.** Before each attempt, ``weigh`` estimates how many units the call costs. As time
+    passes, the quota covers the costs of calls. A call starts when the quota has covered all
+    earlier calls. Later calls wait until the quota has covered this call, too. So a call that costs
+    more than the whole quota starts alone, and delays the later calls. The function reports the
+    real cost by ``spent``, and the limit corrects the estimate.
     Without ``spent`` the estimate counts, but an attempt that raised ``RetryAfter`` costs nothing.
     By ``observed`` the function reports how many units the service has left.
 
@@ -66,7 +67,7 @@ class Limit:
             sets the numbers for all users of the name; running calls go on. With ``scope="job"``, a
             stage that has more permits than a lowered limit allows gives back up to a hundred a
             second.
-        concurrency: The most calls at the same time. Default: only the stages bound them.
+        concurrency: The most calls at the same time. Default: each stage has only its own bound.
         rate: The most calls a second, evenly spaced, or ``per_minute(n)``. Default: no bound.
         burst: How many calls may start at once after a pause, in spite of ``rate``.
         scope: ``"executor"``: all Python workers of a host with the same user and temporary

@@ -1,4 +1,7 @@
-"""Permits that the stages of a process or of a host share, without a server."""
+"""Permits that the stages of a process or of a host share, without a server.
+
+A stage is one function, in one Spark task or on one event loop, whose calls share a ``PermitGate``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalPermits"]
 
 _open: Final[weakref.WeakSet[PermitGate]] = weakref.WeakSet()
-"""All open gates whose permits belong to the process or the host, not to the job."""
+"""Each ``PermitGate`` that is not closed, and gets permits of the process or the host."""
 
 _open_lock: Final = ForkLock()
 
@@ -38,11 +41,15 @@ UNITS_POLL_SECONDS: Final = 0.05
 units. The stage gets no notification when other stages give units back."""
 
 RESERVE_SECONDS: Final = 0.1
-"""A stage stops reserving start times when its latest one is this many seconds ahead."""
+"""A stage reserves no more start times while its latest start time is this many seconds ahead: a
+stage that fails wastes its reserved start times."""
 
 
 class LocalPermits:
-    """A ``_PermitSource`` for permits of the process or the host; polls while no permit is free."""
+    """The ``_PermitSource`` of a ``PermitGate``: takes permits of the process or the host.
+
+    While no permit is free, the object looks for one at intervals (polls).
+    """
 
     def __init__(self, gate: PermitGate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
@@ -58,8 +65,8 @@ class LocalPermits:
         self._requests: deque[Weights] = deque()
         self._next_poll: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
-        # The permits that timers will grant, by timer number. The last item is the reserved start
-        # time; if it is 0.0, the timer first has to reserve one.
+        # By the number of a timer: the timer, the permit that the timer will grant, the cost of the
+        # call, and the reserved start time. With 0.0 the timer must first reserve a start time.
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None, Weights, float]] = {}
         self._timer_numbers = itertools.count()
         self._taken: set[int] = set()
@@ -147,8 +154,8 @@ class LocalPermits:
     def _reserve(self, permit: int | None, weights: Weights) -> float:
         """Reserve a start time for the first waiting call, and return 0.0.
 
-        If that fails, return the seconds to wait before the next attempt. For a call with units, no
-        later time is reserved: if the process were killed, the units would be lost.
+        But if a call that costs units cannot start now, reserve nothing, and return the seconds to
+        wait before the next attempt: if the process were killed, reserved units would be lost.
         """
         now = monotonic()
         start = self._shared.reserve(weights, now + POLL_SECONDS if weights else math.inf)
@@ -168,7 +175,7 @@ class LocalPermits:
         self._due[number] = timer, permit, weights, due
 
     def _has_enough_due(self) -> bool:
-        """Whether enough start times are reserved ahead. A stage that fails wastes these times."""
+        """Whether start times are reserved for the next ``RESERVE_SECONDS``."""
         latest = next(reversed(self._due.values()), None)
         return latest is not None and latest[-1] > monotonic() + RESERVE_SECONDS
 
@@ -234,7 +241,7 @@ class LocalPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        # Before this time, every other waiting stage looks for a free permit at least once.
+        # Do not poll before this time: until then every other waiting stage polls at least once.
         self._offered_until = monotonic() + 1.5 * POLL_SECONDS
 
     def hold(self, seconds: float) -> None:
@@ -247,7 +254,7 @@ class LocalPermits:
         try:
             self._shared.spend(change)
             if self._next_poll is not None and min(change) < 0:
-                # The next attempt was scheduled before units came back: make it now.
+                # The next poll was scheduled before units came back: poll now.
                 self._next_poll.cancel()
                 self._poll()
         except OSError as raised:

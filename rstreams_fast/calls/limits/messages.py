@@ -1,7 +1,8 @@
 """The messages between a worker and the server that grants the permits of a job.
 
-The server is in the driver's process. A worker has one connection for each running stage. First the
-worker proves that it knows the token, and names the limit. Then it declares (``d``) its identity,
+The server is in the driver's process. A worker has one connection for each running stage: one
+function, in one Spark task or on one event loop. First the worker proves that it knows the token (a
+secret in the ``Address`` of the limit), and names the limit. Then it declares (``d``) its identity,
 how many permits its running calls hold, and how many units the limit has. The server answers with
 ``w``, and ends any other connection of this identity. From then on the worker requests a permit
 (``a``, and the cost of the call in each unit), gives a permit back (``r``), or stops all grants for

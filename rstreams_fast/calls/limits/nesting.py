@@ -42,7 +42,7 @@ _holder: Final[ContextVar[Holder | None]] = ContextVar("holder_of_permits", defa
 
 
 def begin_holding(limit: Limit | None, label: str) -> Holder | None:
-    """Note, in the present context, that a call of the function ``label`` holds a permit.
+    """Record in the current context (``contextvars``) that a call of ``label`` holds a permit.
 
     Returns:
         The holder: call its ``end`` when the call ends. ``None`` if there is no limit.

@@ -1,4 +1,4 @@
-"""The numbers of a ``Limit``, and when calls may start by its rate and quotas."""
+"""The bounds of a ``Limit``, and the times at which its rate and quotas let calls start."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ class Pace:
 
     A clock is the time until which earlier calls have spent a rate or a quota. The first clock
     belongs to the rate: calls start evenly spaced, and ``burst`` calls may start at once after a
-    pause. Each unit has its own clock. A call of any cost starts when the quota has covered all
-    earlier calls. Later calls wait until the quota has covered this call, too.
+    pause. Each unit has its own clock. As time passes, the quota of a unit covers the costs of
+    calls. A call of any cost starts when the quota has covered all earlier calls. Later calls wait
+    until the quota has covered this call, too.
     """
 
     def __init__(self, numbers: Numbers) -> None:
@@ -141,8 +142,8 @@ class Pace:
     ) -> tuple[float, ...]:
         """Return the clocks after the call that had reserved ``start`` was given up.
 
-        A limit with units gets only the units back. Without units, a later call of this process
-        gets ``start``, or the clock of the rate goes back.
+        With units, only the units are given back, not the start time. Without units, a later call
+        of this process gets the start time, or the clock of the rate goes back.
         """
         if self._units:
             return self.spend(0.0, clocks, tuple(-weight for weight in weights))

@@ -1,4 +1,8 @@
-"""Permits of a ``Limit`` in a worker: the stage's ``PermitGate``, and where it gets permits."""
+"""Permits of a ``Limit`` in a worker: the stage's ``PermitGate``, and where it gets permits.
+
+A permit is the right to run a call under the limit. A stage is one function, in one Spark task or
+on one event loop, whose calls share a ``PermitGate``. The calls may use a permit one after another.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +86,7 @@ class PermitGate:
         # The future and the cost of each waiting call. The oldest call is the first.
         self._waiting: OrderedDict[asyncio.Future[tuple[Any, float]], Weights] = OrderedDict()
         self._idle: list[tuple[Any, float]] = []
-        # The permits of the running calls (see ``admit``). None stands for a call without a permit.
+        # With ``admit``: the permits of the running calls. A call without a permit has a None here.
         self._used: list[tuple[Any, float] | None] = []
         self._in_transit = 0
         """Number of permits that were granted to calls which have not resumed yet."""
@@ -90,7 +94,8 @@ class PermitGate:
         """Number of running calls that got their permit from ``take`` or ``acquire``."""
         self._will_check_running = False
         self._window: CallWindow | None = None
-        # Whether ``_used`` has an element for each running call; see ``admit``.
+        # Whether a call takes its permit from ``_idle`` to ``_used``. If not, the permits stay in
+        # ``_idle``, and suffice for all calls of the window.
         self._is_counting = True
         self._idle_timer: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
@@ -116,8 +121,9 @@ class PermitGate:
         """Make ``window`` call ``fn`` only with a permit for each call.
 
         Returns a function that replaces ``fn`` for the next calls. A call that need not wait gets
-        no coroutine around it. To save time, the gate does not count permits while the stage has
-        enough for all calls of the window, and no other stage wants one.
+        no coroutine around it. The gate does not move permits between ``_idle`` and ``_used`` while
+        the stage has enough permits for all calls of the window, and no other stage wants one: this
+        saves time.
         """
         idle, used = self._idle, self._used
         take_idle, add_used, pop_used = idle.pop, used.append, used.pop
@@ -281,7 +287,7 @@ class PermitGate:
             self._source.adopt_remaining(left, weights)
 
     def set_paced(self, are_paced: bool) -> None:
-        """Set whether each call needs a new permit, after a change of the limit's rate or units."""
+        """The limit's rate or units have changed: set whether each call needs a new permit."""
         self._may_reuse = not are_paced
         self.suspend(False)
         if are_paced:
@@ -299,8 +305,8 @@ class PermitGate:
     def hold(self, seconds: float) -> None:
         """Let no call under the limit start for ``seconds`` or, if less, ``PATIENCE_SECONDS``.
 
-        The bound allows later jobs to start. Other stages may reuse the permits that they hold, for
-        ``PERMIT_TURN_SECONDS`` at most.
+        So even if ``seconds`` is a huge number, later jobs can make calls. Other stages may reuse
+        the permits that they hold, for ``PERMIT_TURN_SECONDS`` at most.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -313,20 +319,21 @@ class PermitGate:
         The call that awaits this gives its permit back, and gets a permit again after the pause.
         """
         if not self._is_counting:
-            # Wait a loop iteration: until then ``CallWindow`` does not count this call as running.
+            # ``hold`` puts a permit into ``_used`` for each call that ``CallWindow`` counts as
+            # running. ``CallWindow`` counts this call only from the next loop iteration on.
             await asyncio.sleep(0)
         self.hold(asked)
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            # None stands for this call, which has no permit now. Insert it at the front: a call
-            # that ends takes its permit from the end of the list.
+            # This call has no permit now: put a None into the list. Put it at the front, because a
+            # call that ends takes the last element as its permit.
             used.insert(0, None)
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # else an ended call has left its permit here for this call
+            if None in used:  # else ``_begin_rest`` found enough permits, also for this call
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -334,8 +341,8 @@ class PermitGate:
                 else:
                     self.release(permit)
         except BaseException:
-            # This call ends without a permit. Move its None to the end of the list, where
-            # ``call_ended`` takes it.
+            # This call ends without a permit: move its None to the end of the list, so that
+            # ``call_ended`` takes the None for this call.
             if None in used:
                 used.remove(None)
                 used.append(None)

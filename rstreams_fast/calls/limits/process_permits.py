@@ -14,7 +14,7 @@ from rstreams_fast.runtime.fork_lock import ForkLock
 __all__ = ["ProcessPermits", "permits_of"]
 
 WANTED_SECONDS: Final = 0.05
-"""For this many seconds after a stage found no free permit, ``is_wanted`` is true."""
+"""For this many seconds after a user of the limit found no free permit, ``is_wanted`` is true."""
 
 
 class ProcessPermits:
