@@ -1,4 +1,8 @@
-"""Finds the answers (results of calls) of a journal by the digests of their keys."""
+"""Finds the answers (results of calls) of a journal by the digests of their keys.
+
+A segment file is a complete Arrow file of answers. A log file (a write-ahead log on a host's disk)
+keeps an answer until the answer is in a segment file.
+"""
 
 from __future__ import annotations
 
@@ -85,12 +89,12 @@ class Answers:
         self.has_any = False
         """Whether the journal has any answer of this function."""
         self.logged: dict[bytes, Any] = {}
-        """Answers in the log files of living processes, as the caller of ``refresh`` has read them.
-        They were in no segment file then."""
+        """Answers in the log files of living processes, as ``find_answers`` has read the files. At
+        that time these answers were in no segment file."""
         self._unwritten: dict[bytes, Any] = {}
         """Answers that ``add`` has stored, and that ``forget`` has not removed yet."""
         self._index: tuple[list[str], tuple[_SortedRun, ...]] = [], ()
-        """Names of the segment files ("" for a removed one), and where each answer is in them."""
+        """Names of the segment files ("" for a removed file), and the location of each answer."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -128,7 +132,7 @@ class Answers:
                 self._unwritten.pop(digest, None)
 
     def _add(self, found: AbstractSet[str]) -> bool:
-        """Index new segment files; return ``False`` if one has vanished: then list them again."""
+        """Index new segment files. ``False``: a file has vanished, so list the files again."""
         import pyarrow as pa
 
         is_complete = True

@@ -1,4 +1,8 @@
-"""``JournalledCalls``: the calls of a stage's function whose answers a journal keeps."""
+"""``JournalledCalls``: the calls of a stage's function whose answers a journal keeps.
+
+A stage is a step of a Spark job that calls a user's function, such as ``rs.lookup``. An answer goes
+to a log file (a write-ahead log) first, and later to a segment file (an Arrow file of answers).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ COMPACT_PROBABILITY: Final = 1 / 8
 """The probability with which an ending stage merges ``MANY_SEGMENTS`` or more segment files."""
 
 WAIT_SECONDS: Final = 0.01
-"""Interval, in seconds, at which a call that waits for the file system checks again."""
+"""Interval, in seconds, at which a waiting call checks whether enough answers are written."""
 
 LOGGED_SHARE: Final = 16
 """The most answers of a log record: the number of calls in flight, divided by this number."""
@@ -94,8 +98,8 @@ class JournalledCalls:
     def close(self, tidy: bool) -> None:
         """Write all answers. With ``tidy``, also merge segment files, and enforce ``max_bytes``.
 
-        Without ``max_bytes``, the caller does not wait until the files are merged: else a stream
-        would wait for this even after a single row.
+        With ``tidy``, but without ``max_bytes``, the caller does not wait until the files are
+        merged: else a stream would wait for this even after a single row.
         """
         self._log()
         if not tidy:
@@ -112,7 +116,7 @@ class JournalledCalls:
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
 
-        ``fn`` gets a copy of arguments that it could change, because they are the key.
+        ``fn`` gets a copy of arguments that it could change: the originals are the key.
         """
         answers, writer, counts = self._answers, self._writer, self._counts
         as_outcomes, key_of, store = self._as_outcomes, self._key_of, self._make_store(loop)
@@ -189,12 +193,12 @@ class JournalledCalls:
                 return answers.get(digest)
             return await loop.run_in_executor(None, answers.get, digest)
         except Exception as raised:
-            # The journal may have this paid answer already: fail the stage instead of calling
-            # again.
+            # The journal may have the answer already. So fail the stage: another call would be
+            # paid for again.
             raise StageError(f"the journal cannot be asked for the answer: {raised}") from raised
 
     async def _wait(self) -> None:
-        """Wait until few answers are unwritten; raise if the journal has failed."""
+        """Wait while too many answers are unwritten; raise if the journal has failed."""
         while self.is_behind:  # noqa: ASYNC110 - the writer knows no loop
             await asyncio.sleep(WAIT_SECONDS)
 
@@ -212,12 +216,14 @@ def find_answers(writer: JournalWriter, answers: Answers, journal: Journal) -> N
     """Find all answers written so far. Raise, before a paid call, if answers cannot be written."""
     folder = answers.folder
     folder.check_writable()
-    # max_bytes removes the oldest files of all folders: new files need later times than all files.
+    # ``max_bytes`` removes the files with the oldest times, from all folders. So the time in the
+    # name of a new file must be later than the times in the names of all present files.
     if journal.max_bytes is not None and not folder.latest_time:
         folder.latest_time = latest_time(journal.uri)
     # Read the logs before the segment files: an answer may move from a log to a file meanwhile.
     logged = writer.read_logs()
-    # Until the refresh, keep the earlier logged answers: their files may not be indexed yet.
+    # Answers that were in logs at the last call may be in segment files now. Keep these answers
+    # until ``refresh`` has indexed the files.
     answers.logged = {**answers.logged, **logged}
     answers.refresh()
     answers.logged = logged

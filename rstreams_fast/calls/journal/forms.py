@@ -1,4 +1,4 @@
-"""How a journal stores answers: as values of an Arrow type in a column of a segment file."""
+"""How a journal stores answers: in an Arrow column of a segment file (a file of answers)."""
 
 from __future__ import annotations
 

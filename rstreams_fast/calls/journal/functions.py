@@ -1,4 +1,7 @@
-"""The journal of a function outside stages: the first call opens it, and ``end`` closes it."""
+"""The journal of a function outside stages: the first call opens it, and ``end`` closes it.
+
+A stage is a step of a Spark job that calls a user's function, such as ``rs.lookup``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionJournal"]
 
 IDLE_SECONDS: Final = 1.0
-"""After this many seconds without an answer, the thread that writes segment files ends."""
+"""After this many seconds without an answer, the thread that writes files of answers ends."""
 
 
 class _TextForm:

@@ -22,10 +22,10 @@ class Journal:
     retried task, a speculative copy and a restarted job find all earlier answers, even if the data
     is partitioned differently.
 
-    Outside stages no type is declared. There, answers must be plain values: ``None``, numbers,
-    texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and lists, tuples and
-    dicts of these. They are stored as JSON. The key of a record batch is its content. Outside
-    stages, all answers are at ``uri`` when the loop or the interpreter has ended.
+    Outside stages (such as ``rs.lookup``) no type is declared. There, answers must be plain values:
+    ``None``, numbers, texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and
+    lists, tuples and dicts of these. They are stored as JSON. The key of a record batch is its
+    content. Outside stages, all answers are at ``uri`` when the loop or the interpreter has ended.
 
     A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
     the client of ``using``, the function, or values that the function holds. If the journal cannot

@@ -1,4 +1,4 @@
-"""Merges the segment files that a process writes, so that a journal has few of them."""
+"""Merges the segment files (files of answers) of a process, so that a journal has few files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SegmentLevels:
         self._lock = threading.Lock()
 
     def add(self, name: str, size: int) -> None:
-        """Add a segment file of ``size`` bytes. If its level is full, merge the level's files."""
+        """Add a segment file of ``size`` bytes. Merge the files of each level that becomes full."""
         level = 0
         while size < LARGE_BYTES:
             with self._lock:

@@ -55,7 +55,7 @@ _OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 """pyarrow's file systems for object stores. They cannot rename a file, and a file appears only when
 its upload is complete."""
 
-# Other programs may have files in a journal's directory: touch only files with such names.
+# Other programs may have files in a journal's directory: touch only files with these names.
 _is_folder: Final = re.compile("[0-9a-f]{32}").fullmatch
 """Matches the name of a folder of segment files, as ``folder_name_of`` makes it."""
 _is_segment: Final = re.compile(r"[0-9]{20}-[0-9a-f]{8}-[0-9a-f]{12}\.arrow").fullmatch
@@ -99,7 +99,7 @@ class Folder:
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:
-            # For example, pyarrow may lack the library for this file system.
+            # ``from_uri`` fails, for example, if pyarrow lacks the library for the file system.
             why = without_secrets(str(refused), uri)
         # Raise outside the except clause: else the context of the new error would show the URI.
         if why is not None:
@@ -161,7 +161,7 @@ class Folder:
         if not self.is_local:
             return set(self.sizes())
         try:
-            # pyarrow would also ask for the size of each file, which takes ten times as long.
+            # pyarrow's listing also asks for the size of each file, which takes ten times as long.
             with os.scandir(self.path) as entries:
                 return {entry.name for entry in entries if _is_segment(entry.name)}
         except FileNotFoundError:
@@ -178,7 +178,8 @@ class Folder:
     def write(self, table: pa.Table, since: str | None = None) -> str:
         """Write a segment file; return its name.
 
-        The name contains the time of the segment file ``since``. Default: the present time.
+        The name begins with a time: that of the segment file ``since``, the oldest of the merged
+        files. Without ``since`` it is the present time.
         """
         import pyarrow as pa
 

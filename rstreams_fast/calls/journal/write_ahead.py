@@ -103,7 +103,7 @@ class Log:
         self._map.seek(0)
 
     def close(self, remove: bool) -> None:
-        """Close the file. Without ``remove`` the file stays, like the file of a dead process."""
+        """Close the file. Without ``remove`` the file stays: readers take its process for dead."""
         self._map.close()
         self._close_file(remove)
 
@@ -120,8 +120,8 @@ class Log:
 def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
     """Yield the records of each log file of this ``name``, and whether its process is dead.
 
-    The next step of the iterator removes a dead process's file. Cleared and incomplete records are
-    left out.
+    When the iterator goes on to the next file, it removes the file of a dead process. Cleared and
+    incomplete records are left out.
     """
     prefix, oldest = f"{name}-", time.time() - REMOVE_AFTER_SECONDS
     try:
@@ -131,7 +131,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
             entries = sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:  # no temporary directory, or another process removed the folder
         return
-    may_be_empty = not entries  # the call of ``folder`` may have made the folder
+    may_be_empty = not entries  # ``folder()`` makes the folder if it does not exist
     for entry in entries:
         wanted = entry.name.startswith(prefix)
         try:

@@ -1,4 +1,8 @@
-"""Writes answers to a journal: immediately to a log file, and later to segment files."""
+"""Writes answers to a journal: immediately to a log file, and later to segment files.
+
+A segment file is a complete Arrow file of answers. A log file is a write-ahead log on the host's
+own disk.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +111,7 @@ class JournalWriter:
         self._written: list[bytes] = []
         """Digests of keys whose answers are written, but not passed to ``on_written`` yet."""
         self._new_segments: list[tuple[str, int]] = []
-        """The names and bytes of the segment files that ``_levels`` does not have yet."""
+        """The names and bytes of new segment files, which ``_merge`` will pass to ``_levels``."""
         self._form = form
         self._name = logs
         self._logs: deque[Log] = deque()
@@ -342,7 +346,7 @@ class JournalWriter:
                         raise
                     self._fail(raised, "raised by the journal in")
                     self._has_answers.set()
-            # If the journal was closed before this thread began, the loop did nothing: write now.
+            # If the journal was closed before this thread began, the loop has written nothing.
             self._write_all()
             self._has_written_all.set()
             self._merge_all()
@@ -357,7 +361,8 @@ class JournalWriter:
             else:
                 self._fail(raised, "raised by the journal in")
         finally:
-            # An idle thread has set ``_ended`` in ``_may_end`` already, and a newer thread may run.
+            # ``_may_end`` has set ``_ended`` for a thread that it lets end: by now a newer thread
+            # may run.
             if not has_ended:
                 self._has_written_all.set()
                 self._ended.set()
@@ -368,8 +373,8 @@ class JournalWriter:
             if not self._closed:
                 self._merge()
         with self._lock:
-            # All answers are written: forget the failure. Without ``idle`` it must still end the
-            # task.
+            # All answers are written: forget the failure. But without ``idle`` the failure must
+            # still end the Spark task.
             if self._idle is not None and not self._waiting[0]:
                 self._failure = None
 
@@ -405,8 +410,8 @@ class JournalWriter:
             try:
                 self._write()
             except Exception:
-                # Both logs may have unwritten answers now. The second log is cleared only after all
-                # waiting answers are written. So put these answers back into ``_waiting``.
+                # Put the unwritten answers back into ``_waiting``. Both logs may have unwritten
+                # answers now, and the second log is cleared only when no answer waits.
                 with self._lock:
                     (keys, answers), waiting = unwritten, self._waiting
                     self._waiting = keys + waiting[0], answers + waiting[1]
