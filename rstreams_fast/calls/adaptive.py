@@ -77,7 +77,10 @@ class Gradient:
             self._next_round()
 
     def refused(self, begun_in: int, running: int) -> None:
-        """Reduce the limit, because the service refused a call that began in round ``begun_in``."""
+        """Reduce the limit, because the service refused a call that began in round ``begun_in``.
+
+        ``running`` is the number of calls that were running at the refusal.
+        """
         if begun_in == self.round:
             self.limit = max(1.0, min(self.limit, running) * REFUSAL_FACTOR)
             self._rounds_without_growth = ROUNDS_WITHOUT_GROWTH

@@ -41,7 +41,7 @@ MOST_LEAST_WAIT: Final = 1.0
 def longest_retry_after(results: Any) -> RetryAfter | None:
     """Return the longest ``RetryAfter`` in the ``results`` for a list of keys, or ``None``."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # not a list: ``BatchedCalls`` raises a TypeError
+        return None  # ``fn`` returned no list: ``BatchedCalls`` will raise a TypeError
     throttled = [result for result in results if isinstance(result, RetryAfter)]
     return max(throttled, key=lambda error: error.seconds, default=None)
 
@@ -124,7 +124,7 @@ class CallAttempts:
         if trace is not None and trace.counts is counts:
             trace.note_failed_attempt(error)
         else:
-            trace = None  # the trace belongs to an outer call, whose function made this call
+            trace = None  # this is the trace of an outer call, whose function made this call
         if self._cancelled is not None:
             undo_group_cancellations(error, self._cancelled)
             if cancellations() > self._cancelled:

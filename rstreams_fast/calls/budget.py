@@ -57,11 +57,12 @@ class Budget:
     When the budget is spent, calls fail immediately with ``BudgetSpentError``. The unit ``calls``
     counts the attempts that reach the service, including attempts that raise ``RetryAfter``. An
     answer from a cache or a journal does not count. For any other unit, such as tokens or money,
-    the function reports the spent amount by calling ``spent``. Until the report the estimate of the
-    ``Limit`` counts, if the limit has a unit of this name. A call starts only if some amount of
-    each unit is left. The number of ``calls`` never exceeds its amount. The calls in flight may
-    exceed the amount of another unit. An attempt that a spent budget refuses is not repeated, and a
-    ``Circuit`` does not count it as a failure. Immutable; thread-safe.
+    the function reports the spent amount by calling ``spent``. Until the report, the budget counts
+    the estimate of the ``Limit``, if the limit has a unit of this name. A call starts only if some
+    amount of each unit is left. So there are never more ``calls`` than the budget allows. But the
+    calls in flight together may spend more of another unit than is left. An attempt that a spent
+    budget refuses is not repeated, and a ``Circuit`` does not count it as a failure. Immutable;
+    thread-safe.
 
     ```python
     import rstreams_fast as rsf
@@ -165,7 +166,7 @@ class Account(Protocol):
         """Return two dicts by unit: the spent amounts, and the amounts that are left."""
 
     def join(self, user: object) -> None:
-        """Register ``user`` as a user of the account, until ``user`` is garbage-collected.
+        """Register ``user``, a ``Meter`` that spends the budget, until it is garbage-collected.
 
         When no user is left, the account of a worker returns its lease (its part of the budget).
         """
@@ -300,7 +301,8 @@ class _LeasedAccount:
         self._spent_unit = ""
         self._spent_until = 0.0
         self._users = 0
-        # Do not use atexit: a child process of multiprocessing does not call atexit's functions.
+        # Return the lease when the process ends. ``atexit`` would not suffice: a child process of
+        # multiprocessing does not call the functions of ``atexit``.
         from multiprocessing.util import Finalize
 
         Finalize(None, self._give_back, exitpriority=0)
@@ -378,7 +380,8 @@ class _LeasedAccount:
                 found, spent_unit = self._exchange({"used": used, "wanted": wanted})
             except OSError as failed:
                 self._connection = None
-                # The driver counts the lost lease as spent: report only what exceeds this lease.
+                # The driver counts the whole lease of a broken connection as spent. So report only
+                # what the calls have spent beyond the lease.
                 used = {unit: max(0.0, -rest.get(unit, 0.0)) for unit in used}
                 hopeless = isinstance(failed, ConnectionRefusedError) and not self._leased_at
                 if hopeless or time.monotonic() >= until:

@@ -31,9 +31,9 @@ class Circuit:
     """A circuit breaker: stops calls for a while after too many failures.
 
     Then one call tests whether the service works again. Each worker process has its own state of
-    the circuit. All stages of the process with the same ``Circuit`` object share the state,
-    including stages of later tasks. Neither a ``RetryAfter`` nor a ``BudgetSpentError`` counts as a
-    failure.
+    the circuit. All stages (such as ``rs.lookup``) of the process with the same ``Circuit`` object
+    share the state, including stages of later tasks. Neither a ``RetryAfter`` nor a
+    ``BudgetSpentError`` counts as a failure.
 
     Args:
         failures: The circuit opens after this number of failed attempts in a row (an ``int``), or
@@ -94,7 +94,7 @@ class CircuitState:
         self._most_failures = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
         self._probes_until: float | None = None
-        """While a test call is running: the time at which another test call may start."""
+        """While a test call is running: until this time no second test call may start."""
         self._opened_at: float | None = None
         self._open_seconds = 0.0
         self._era = 0

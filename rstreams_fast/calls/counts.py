@@ -124,7 +124,7 @@ class CallCounts:
     """
 
     ambient: ClassVar[list[CallCounts] | None] = None
-    """While a Spark task runs UDFs, each function with a policy adds its counts to this list."""
+    """While a Spark task runs UDFs: a list to which each function with a policy adds its counts."""
 
     stage: str = ""
     calls: int = 0
@@ -157,7 +157,8 @@ class CallCounts:
         self._open_before: dict[CircuitState, float] = {}
         """The seconds for which each circuit had been open before this object began to count."""
         self._any_success = [False]
-        """Whether a call has succeeded: a list of one ``bool``, shared by a function's counts."""
+        """A list of one ``bool``: whether any call of the function has succeeded. All counts of a
+        ``FunctionCounts`` share this list."""
         self._is_sum = False
 
     def latency(self, share: float) -> float:
@@ -251,7 +252,7 @@ class CallCounts:
             self.count_latency(monotonic() - begun, attempts)
 
     def count_latency(self, seconds: float, attempts: int = 1) -> None:
-        """Count ``attempts`` that took ``seconds`` each."""
+        """Count ``attempts`` attempts, each of which took ``seconds``."""
         bucket = floor(PER_OCTAVE * log2(max(seconds, LEAST_SECONDS)))
         self.latencies[bucket] = self.latencies.get(bucket, 0) + attempts
 
@@ -333,13 +334,14 @@ class FunctionCounts:
         self._ended = CallCounts(stage)
         self._any_success = self._ended._any_success
         self._counting: dict[CallCounts, Callable[[], bool]] = {}
-        """The counts that may still change. Each has a function that returns whether the thread of
-        the counts is alive, or whether their loop is open."""
+        """The keys are the counts that may still change. The values are functions, which return
+        whether the thread of the counts is alive, or whether the loop of the counts is open."""
 
     def begin(self, loop: asyncio.AbstractEventLoop | None = None) -> CallCounts:
         """Return new counts for calls on ``loop``, or without ``loop`` for the calling thread.
 
-        Counts for a ``loop`` end when the loop is closed: several threads may run it in turn.
+        Counts for a ``loop`` may change until the loop is closed, even if the calling thread has
+        ended: another thread may run the loop then.
         """
         thread = threading.current_thread()
         counts = CallCounts(self._stage)

@@ -43,7 +43,7 @@ def undo_group_cancellations(error: BaseException, before: int) -> None:
 
 
 def _groups_of(task: asyncio.Task[Any], error: BaseException) -> set[object]:
-    """Return the task groups whose failure led to ``error``, and which left ``task`` cancelled."""
+    """Return the task groups that have cancelled ``task``, and whose failure led to ``error``."""
     groups, seen, errors = set[object](), set[int](), [error]
     while errors:
         each = errors.pop()
@@ -141,8 +141,8 @@ class Deadlines:
 class _Deadline:
     """The time limit of one call. It has no reference to the call's task until it cancels the task.
 
-    A ``CallWindow`` makes many calls in one task only if no other object refers to the task. The
-    use of one task for many calls saves a third of a call's processor time.
+    A ``CallWindow``, which makes the calls, uses one task for many calls only if no other object
+    refers to the task. This saves a third of a call's processor time.
     """
 
     __slots__ = ("_before", "_task", "is_due", "waits_for", "when")

@@ -1,4 +1,8 @@
-"""``CallEngine``: makes the calls of a function under its policy."""
+"""``CallEngine``: makes the calls of a function under its policy.
+
+The calls overlap in a ``CallWindow``, which makes a call for each item submitted to it. An item is
+the argument of a call, or a tuple of the arguments.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,8 @@ from rstreams_fast.core import CallWindow
 __all__ = ["CallEngine", "Surroundings", "surrounded"]
 
 STEP_SECONDS: Final = 0.005
-"""The argument ``patience`` of the ``CallWindow``: while enough items are queued, ``on_ready`` may
-be called up to this many seconds after a result."""
+"""The argument ``patience`` of the ``CallWindow``: while enough items are queued, the window may
+call ``on_ready`` up to this many seconds after a result."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -60,7 +64,8 @@ class Surroundings:
         failures: Adds a wrapper that turns the failure of a call into a result.
         weigh: Estimates the units of a call from its arguments. Default: ``Limit.weigh`` of the
             key, or the sum over a list of keys.
-        wrap: Adds the outermost wrapper, which may clear the item of a call to free memory.
+        wrap: Adds the outermost wrapper, which may clear a call's item (its arguments) to free
+            memory.
         tracer: Traces some of the calls.
     """
 
@@ -91,8 +96,8 @@ def surrounded(
 
     The innermost wrapper is added first. Without a ``loop`` no call may suspend. If ``admitted``,
     the caller itself applies the limit and ``RetryAfter``, so the wrapper ``guarded`` is not
-    needed. ``wrap_unanswered`` adds a wrapper inside the cache and the journal. It sees only calls
-    that neither of the two has answered, and gathers their keys in lists, for example.
+    needed. ``wrap_unanswered`` adds a wrapper inside the cache and the journal, for example one
+    that gathers keys in lists. This wrapper gets only calls that neither cache nor journal answers.
     """
     if surroundings.client:
         call = partial(call, *surroundings.client)
@@ -136,7 +141,7 @@ class CallEngine:
         """``on_ready`` is called when results may be taken, or when more items may be submitted.
 
         The caller has opened the ``journal``. ``threads`` starts the threads that call a plain
-        function. ``capacity``, ``spread`` and ``words`` are arguments of the ``CallWindow``.
+        function. ``capacity``, ``spread`` and ``words`` are passed to the ``CallWindow``.
         """
         self._settings = settings
         self._loop = loop
@@ -166,11 +171,12 @@ class CallEngine:
         window_journal = journal if plain and stores and not needs_key else None
         self._window_journal = window_journal
         remembers = settings.policy.remembers and window_journal is None
-        # An answer from cache or journal needs no permit: do not take a permit for each item.
+        # ``admitted``: whether each item gets a permit of the limit from ``gate.admit``. This does
+        # not suit a cache or a journal: an item that they answer needs no permit.
         admitted = plain and not (remembers and gate is not None)
-        # ``recovers``: whether the CallWindow itself repeats calls after RetryAfter. This needs the
-        # items, which ``surroundings.wrap`` may clear. With a cache or a journal, the CallWindow
-        # does not know which items make calls, and so cannot trace the calls.
+        # ``recovers``: whether the CallWindow itself repeats a call after RetryAfter. Then it needs
+        # the call's item, which ``surroundings.wrap`` may have cleared. With a cache or a journal,
+        # the CallWindow does not know which items make calls, and so cannot trace the calls.
         recovers = admitted and surroundings.wrap is None and not (remembers and tracer is not None)
         self._counts_attempts = recovers and not remembers
         if admitted and not recovers:
@@ -206,7 +212,7 @@ class CallEngine:
             on_ready=on_ready,
             concurrency=at_once,
             capacity=capacity,
-            # So many items may wait that new calls start even if all calls end at the same moment.
+            # Even if all running calls end at the same moment, enough items wait for new calls.
             ahead=2 * at_once,
             patience=STEP_SECONDS,
             spread=spread,
@@ -219,7 +225,7 @@ class CallEngine:
         if gate is not None and admitted:
             call_with = gate.admit(self.window, call)
         if recovery is None and (admitted or wrap_unanswered is not None):
-            tracer = None  # ``call`` contains the tracing wrapper ``sampled`` already
+            tracer = None  # the wrapper ``sampled``, which is inside ``call``, traces the calls
         traced = call
         if tracer is not None:
             traced = traced_call(call, tracer) if recovery is None else recovery.traced(tracer)
@@ -283,7 +289,7 @@ class CallEngine:
         return (self._lists or self.window).max_running
 
     def count(self) -> None:
-        """Update the counts of calls and attempts. Time or trace the next call if it is due."""
+        """Update the counts of calls and attempts. If a sample is due, time or trace a call."""
         counts, started = self._counts, self.window.started
         if self._counts_calls:
             counts.calls = started - counts.cache_hits - counts.journal_hits
@@ -293,7 +299,7 @@ class CallEngine:
             self._samples.sample_next()
 
     def flush(self) -> None:
-        """Start calls with the incomplete lists of keys, because no more items will come."""
+        """Start calls with lists of keys that are not full, because no more items will come."""
         if self._lists is not None:
             self._lists.flush()
 

@@ -42,6 +42,7 @@ class CircuitOpenError(Exception):
 class StageError(RuntimeError):
     """The stage itself has failed, not the call of one row. The Spark task fails.
 
+    A stage is a step of a Spark job that calls a user's function, such as ``rs.lookup``.
     ``on_failure`` has no effect. The call in which the error was raised is not retried, and its row
     is not counted as a failed row.
     """

@@ -1,4 +1,9 @@
-"""Wraps a function in the time-outs, retries, circuit and limit of its policy."""
+"""Wraps a function in the time-outs, retries, circuit and limit of its policy.
+
+A gate gives the permits of a limit to calls: a call starts when it has a permit. A ``Meter`` counts
+the units (such as tokens) that calls spend. A ``CallWindow`` makes a call for each item submitted
+to it; the calls overlap.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +58,7 @@ def counted(fn: Callable[..., Awaitable[Any]], counts: CallCounts) -> Callable[.
 
 
 class Recovery:
-    """Repeats the calls of a ``CallWindow`` that raise ``RetryAfter``.
+    """Repeats calls that raise ``RetryAfter``, for the ``CallWindow`` that makes the calls.
 
     Only the event loop's thread may use the object.
     """
@@ -75,7 +80,7 @@ class Recovery:
         self._rules = RetryRules(settings.policy, settings.label, counts)
         self._gate = gate
         self._last: Exception | None = None
-        """The final error of a traced call. ``recover`` must not repeat this call once more."""
+        """The error of a traced call after its last attempt: ``recover`` must not repeat it."""
 
     def recover(self, item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
         """Return a coroutine that repeats the call of ``item``; ``None`` if the call has failed.
@@ -88,7 +93,7 @@ class Recovery:
         return self._repeat(item if self._spread else (item,), error)
 
     def _repeat(self, args: tuple[Any, ...], error: RetryAfter) -> Coroutine[Any, Any, Any]:
-        attempts = CallAttempts(self._rules, 0)  # the call began without a pending cancellation
+        attempts = CallAttempts(self._rules, 0)  # 0: no cancellation was pending before the call
         return _repeat(self._next_attempt, args, error, attempts, self._gate)
 
     def _next_attempt(self, *args: Any) -> Awaitable[Any]:
@@ -206,7 +211,7 @@ def guarded(
     if observers := [each for each in observed if each is not None]:
         fn = fn if counts_here else counts.attempted(fn)
         fn, deadlines = _observed(fn, deadlines, observers), None
-    # The meter, which counts units, waits for the permits of its calls: do not wait for them here.
+    # If there is a meter, it waits for the permits of its calls: do not wait for permits here.
     gate = gate if meter is None else None
     units = settings.policy.units if as_outcomes else ()
 
@@ -229,7 +234,7 @@ def guarded(
                         # If the circuit is open, fail now instead of after a wait for a permit.
                         circuit.check()
                     permit = gate.take() or await gate.acquire()
-                # If the policy has units, ``fn`` is the meter's wrapper, which updates ``bill``.
+                # With units, ``fn`` is the meter's wrapper, which adds the spent units to ``bill``.
                 awaitable = fn(*args) if usage is None else fn(*args, bill=usage)
                 if counts_here:
                     made = counts.attempts = counts.attempts + 1
@@ -298,7 +303,7 @@ def _observed(
     deadlines: Deadlines | None,
     observers: list[AdaptiveGate | CircuitState | Meter],
 ) -> Callable[..., Awaitable[Any]]:
-    """Wrap ``fn`` in time-outs first, and then in ``observers``, which must see the time-outs."""
+    """Wrap ``fn`` in time-outs, and then in ``observers``, which must see each ``TimeoutError``."""
     if deadlines is not None:
         fn = deadlines.wrap(fn)
     for observer in observers:
@@ -334,8 +339,8 @@ def _with_deadline(
         try:
             return await deadline.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            # Without ``as_outcomes`` the error may also be the time-out of an attempt. With
-            # ``as_outcomes`` it is the deadline's: ``call`` returns an attempt's error as outcome.
+            # Without ``as_outcomes``, ``call`` may have raised the time-out of its last attempt:
+            # this error is ``progress.error``. Any other TimeoutError comes from the deadline.
             if error is not progress.error:
                 error.__cause__ = progress.error
             if as_outcomes:

@@ -1,4 +1,7 @@
-"""``call_id``: a stable id of a call, which a service can take as an idempotency key."""
+"""``call_id``: a stable id of a call, which a service can take as an idempotency key.
+
+A stage is a step of a Spark job that calls a user's function, such as ``rs.lookup``.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,16 @@ MOST_SEARCHED: Final = 1000
 DigestOf = Callable[[tuple[Any, ...]], bytes]
 
 _run_digest: Final[ContextVar[KeyDigest | None]] = ContextVar("digest_of_run", default=None)
-"""In a call of a stage: the object that makes the digest of a key. Otherwise ``None``."""
+"""While a stage calls its function: makes the digest of a key. Otherwise ``None``."""
 
 _key: Final[ContextVar[tuple[Any, ...] | None]] = ContextVar("key_of_call", default=None)
-"""In a call of a stage: the key of the call; ``None`` if the call has a list of keys."""
+"""While a stage calls its function: the key of the call; ``None`` with a list of keys."""
 
 _function_call: Final[ContextVar[tuple[DigestOf, Callable[[], Any]] | None]] = ContextVar(
     "call_of_function", default=None
 )
-"""In a call of a function with a policy: a pair of functions. The first makes the digest of a key,
-the second returns the key of the call."""
+"""While a function with a policy is called: a pair of functions. The first makes the digest of a
+key, the second returns the key of the call."""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -116,7 +119,7 @@ def reset_call(token: Token[Any]) -> None:
     try:
         _function_call.reset(token)
     except ValueError:
-        # The garbage collector has ended the call in another context, where nothing was set.
+        # The garbage collector closes an unfinished call in another context: nothing is set there.
         return
 
 

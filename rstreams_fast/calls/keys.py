@@ -85,8 +85,8 @@ def _batch_digest(batch: Any) -> str:
     for field, column in zip(batch.schema, batch.columns, strict=True):
         kind, there = field.type, column.drop_null()
         nulls = len(column) - len(there)
-        # If there are nulls, the bytes of ``is_valid`` follow the header. The number of nulls in
-        # the header ensures that no column without nulls has the same bytes.
+        # If there are nulls, the bytes of ``is_valid`` follow the header. The header contains the
+        # number of nulls, so that no column without nulls has the same bytes.
         header = (field.name, str(kind), len(column), *((nulls,) if nulls else ()))
         digest.update(ascii(header).encode())
         if nulls:

@@ -113,7 +113,7 @@ class Policy(PolicySettings):
             ValueError: An argument of the policy does not suit ``fn``, such as ``timeout`` for a
                 plain function: a plain function runs on a thread, which cannot be stopped.
         """
-        if isinstance(fn, staticmethod | classmethod):  # an instance would be passed to ``fn``
+        if isinstance(fn, staticmethod | classmethod):  # ``__get__`` would pass the instance to fn
             name = type(fn).__name__
             raise TypeError(f"fn must be a function, got a {name}: put @{name} above the policy")
         settings = CallSettings(fn, self)
@@ -355,7 +355,10 @@ def _reduced_for_child(function: PolicyFunction) -> Any:
 
 @functools.cache
 def _warn_without_daemon() -> None:
-    """Warn once if ``RSTREAMS_FAST_UDF_*`` is set, but Spark runs this worker without a daemon."""
+    """Warn once if ``RSTREAMS_FAST_UDF_*`` is set, but Spark has started this worker directly.
+
+    Only the workers of the daemon ``rstreams_fast.spark.daemon`` use these variables.
+    """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     variables = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
     if variables and getattr(spec, "name", None) == "pyspark.worker":
@@ -371,8 +374,8 @@ _Calls = AsyncGenerator[tuple[_Call, PermitGate | None]]
 
 class _AsyncFunction(PolicyFunction):
     _latest: tuple[asyncio.AbstractEventLoop, _Call, PermitGate | None, _Calls] | None = None
-    """The loop of the latest call, a function that makes calls on this loop, the gate of the limit,
-    and a generator. The loop closes the generator when the loop ends."""
+    """The loop of the latest call, a function that makes calls on this loop, the ``PermitGate`` of
+    the limit, and a generator. The loop closes the generator when the loop ends."""
 
     _kept: _Call | None = None
     """The newest function that makes calls. Even after its loop has ended, this reference keeps the
@@ -444,7 +447,7 @@ class _AsyncFunction(PolicyFunction):
                 gate.close()
             self._counts.end(counts)
             if journal is not None:
-                # Do not use ``loop``: if it is closed, this code runs on another loop.
+                # If ``loop`` is closed, this code runs on another loop: use the running loop.
                 await asyncio.get_running_loop().run_in_executor(None, journal.end)
 
 
@@ -479,7 +482,7 @@ class _PlainFunction(PolicyFunction):
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self.fn(*args, **kwargs)
         refuse_coroutine("Policy(fn)", self.fn, result, "; make it 'async def' itself")
-        if isinstance(result, _RUNS_LATER):  # such as a request of aiohttp, or an asyncio task
+        if isinstance(result, _RUNS_LATER):  # an asyncio task, say, which runs after this call
             if isinstance(result, Coroutine):
                 result.close()
             raise TypeError(
@@ -487,7 +490,7 @@ class _PlainFunction(PolicyFunction):
                 "call would run without the policy: surround an 'async def' that awaits it"
             )
         # A context manager that ``contextlib.contextmanager`` made has a generator (``gen``). The
-        # body of this generator would run later, too.
+        # body of this generator, too, would run after this call.
         made = getattr(result, "gen", None) if type(result).__module__ == "contextlib" else result
         if isinstance(made, types.GeneratorType | types.AsyncGeneratorType):
             raise TypeError(

@@ -1,4 +1,7 @@
-"""``CallPump``: makes a call for each item of a source, and passes the results to a sink."""
+"""``CallPump``: makes a call for each item of a source, and passes the results to a sink.
+
+The calls overlap in a ``CallWindow``: the pump submits items to it, and the sink takes the results.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,10 @@ class CallPump:
         return True
 
     def _submit(self, window: CallWindow) -> int:
-        """Submit items while there is room. Return their number, or 1 if a part has no items."""
+        """Submit items while there is room; return their number.
+
+        Return 1 for a part without items, so that ``move`` goes on with the next part.
+        """
         if not self._engine.has_room:
             return 0
         limit = self._sink.most_pending

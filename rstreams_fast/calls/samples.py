@@ -67,7 +67,8 @@ class WindowSamples:
     def _is_traced(self, started: int) -> bool:
         if self._tracer is None:
             return False
-        # Count all calls that the window has started, including calls that wait for a permit.
+        # With ``_samples_each`` each call comes here. Otherwise, also count the calls that the
+        # window has started directly since the last sample, even if they wait for a permit.
         self._tracer.calls_to_skip -= 1 if self._samples_each else started - self._begun
         self._begun = started
         return self._tracer.calls_to_skip < 0

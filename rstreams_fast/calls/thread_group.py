@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["STAGE_CLOSE_SECONDS", "ThreadGroup"]
 
 STAGE_CLOSE_SECONDS: Final = 2.0
-"""How long the end of a stage waits for the threads of the stage."""
+"""How long, in seconds, the end of a stage (such as ``rs.lookup``) waits for its threads."""
 
 STACK_BYTES: Final = 1 << 20
 """The stack size of a thread in bytes if the worker's memory is limited: an eighth of the usual

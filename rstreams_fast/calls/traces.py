@@ -30,7 +30,10 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """Makes the traces of a stage in one partition. One thread at a time may use the object."""
+    """Makes the traces of one stage (such as ``rs.lookup``) in one partition.
+
+    Only one thread at a time may use the object.
+    """
 
     calls_to_skip: int
     """The number of calls before the next traced call. The code that makes calls decrements it."""

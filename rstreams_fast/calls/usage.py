@@ -278,7 +278,8 @@ class Meter:
         self, usage: Usage, permit: Any, error: Exception | None, bill: dict[str, float] | None
     ) -> None:
         """After an attempt, replace its estimate by its real cost, and release its permit."""
-        # Do not look for a CircuitOpenError, which may come from another function that fn called.
+        # ``error`` does not show whether the attempt was made: a CircuitOpenError may come from
+        # another function that ``fn`` called.
         not_made = self._circuit is not None and not usage.passed_circuit
         refused = not_made or isinstance(error, RetryAfter)
         spent = self._counts.spent
@@ -302,7 +303,7 @@ class Meter:
 
 
 def _noted(fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return a wrapper of ``fn`` that sets ``passed_circuit`` in the usage of the current call."""
+    """Return a wrapper of ``fn`` that records that the circuit has let the current call through."""
 
     def call(*args: Any) -> Awaitable[Any]:
         usage = _current.get()

@@ -43,11 +43,11 @@ class Cache:
     drops the oldest result. In a file, keys must be plain values, and only results that can be
     pickled are kept.
 
-    Stages may share a cache. The cache keeps the results of each function, of each ``using`` and of
-    each type of keys apart. Each lambda and each partial object is a separate function. The cache
-    object and its copies find the same results. If a value that the function reads has changed,
-    make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a tuple of a list. An
-    iterator is not kept, because its first caller uses it up.
+    Stages may share a cache. The cache keeps apart the results of each function, of each client
+    factory (``using``) and of each type of keys. Each lambda and each partial object is a separate
+    function. The cache object and its copies find the same results. If a value that the function
+    reads has changed, make a new cache. Arguments must be hashable: ``Policy(key=...)`` can make a
+    tuple of a list. An iterator is not kept, because its first caller uses it up.
 
     ```python
     import rstreams_fast as rsf
@@ -120,8 +120,9 @@ class CachedResults:
         *,
         as_outcomes: bool = False,
     ) -> None:
-        """``called_id`` and ``key_types`` are part of each cache key, so that 1, 1.0 and ``True``
-        are different keys. If ``as_outcomes``, the wrapped function returns ``Outcome`` objects.
+        """``called_id`` (the id of the function) and ``key_types`` are part of each cache key, so
+        that 1, 1.0 and ``True`` are different keys. If ``as_outcomes``, the wrapped function
+        returns ``Outcome`` objects.
         """
         self._store = _store_of(cache)
         self._function = called_id, *map(str, key_types)

@@ -96,9 +96,9 @@ class ProcessStore:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # LRUCache has one bound, ``entries * size``, on the sum of the weights. Each weight is
-            # at least ``size``, so there are at most ``entries`` entries. Each weight is at least
-            # ``entries`` times the bytes, so there are at most ``size`` bytes.
+            # LRUCache bounds only the sum of all weights: here by ``entries * size``. As a weight
+            # is at least ``size``, there are at most ``entries`` entries. As a weight is at least
+            # ``entries`` times the bytes of its entry, there are at most ``size`` bytes.
             return max(size, entries * (ENTRY_BYTES + entry.size))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
