@@ -1,4 +1,4 @@
-"""Overlapping calls inside a Spark worker, with bounded buffers and clean ends.
+"""PySpark stages that make overlapping calls in each Python worker, with bounded buffers.
 
 ```python
 import rstreams_fast.spark as rs
@@ -14,7 +14,7 @@ flights.transform(rs.map_batches(score, "id long, score double", concurrency=4))
 flights.transform(rs.stage(lambda batches: batches.map(score).publish_on(), schema))
 ```
 
-Neither pyspark nor pyarrow is imported before a function needs it.
+Importing this package does not import pyspark or pyarrow: the functions import them when needed.
 """
 
 from rstreams_fast.calls.budget import Budget
@@ -87,4 +87,6 @@ __all__ = [
     "writer",
 ]
 
-serve_at(own_addresses)  # the driver serves a job's limits to executors
+# ``Limit(scope="job")`` starts a server in the driver. ``own_addresses`` returns the addresses of
+# this server; executors on other hosts must reach it.
+serve_at(own_addresses)

@@ -1,4 +1,4 @@
-"""The address at which the driver listens, and the address at which executors reach it."""
+"""Finds the addresses of the driver's server for ``Limit(scope="job")``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["own_addresses"]
 def own_addresses() -> tuple[str, str]:
     """Return the address to listen at, and the address at which executors reach this process.
 
-    Without a session both are the loopback address.
+    Without a Spark session, both are the loopback address.
     """
     pyspark_for("Limit(scope='job')")
     from pyspark.errors import PySparkException
@@ -27,8 +27,8 @@ def own_addresses() -> tuple[str, str]:
         host = str(session.conf.get("spark.driver.host", "127.0.0.1"))
         here = str(session.conf.get("spark.driver.bindAddress", host))
         return _without_brackets(here), _without_brackets(host)
-    # A client of Spark Connect is not the driver. Its executors may reach the address from which
-    # this client reaches the server.
+    # With Spark Connect this process is a client, not the driver. Executors can probably connect to
+    # the local address that this client uses for its connection to the Spark Connect server.
     host = _address_towards(_without_brackets(session.client.host))
     return host, host
 
@@ -39,7 +39,7 @@ def _without_brackets(host: str) -> str:
 
 
 def _address_towards(server: str) -> str:
-    """Return this machine's address on the way to ``server``, an IPv4 address if there is one."""
+    """Return the local address that this machine uses to reach ``server``; IPv4 if possible."""
     refused: OSError | None = None
     try:
         found = socket.getaddrinfo(server, 9, type=socket.SOCK_DGRAM)
@@ -49,7 +49,7 @@ def _address_towards(server: str) -> str:
     for family, kind, protocol, _, address in found:
         try:
             with socket.socket(family, kind, protocol) as sock:
-                sock.connect(address)  # sends nothing, but chooses the address of this machine
+                sock.connect(address)  # UDP: sends nothing, but sets the local address
                 return str(sock.getsockname()[0])
         except OSError as raised:
             refused = raised

@@ -1,4 +1,4 @@
-"""``map_batches``: calls a function of whole Arrow batches, on a few threads or on a loop."""
+"""``map_batches``: calls a function with whole Arrow batches, on threads or on an event loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MapBatches", "map_batches"]
 
 DEFAULT_BATCH_CONCURRENCY: Final = 4
-"""The default of ``concurrency``: the most calls at once in one partition."""
+"""The default ``concurrency`` of ``map_batches``: the maximum of concurrent calls per partition."""
 
 
 def map_batches(
@@ -45,11 +45,13 @@ def map_batches(
     metrics: Metrics | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> MapBatches:
-    """Make a function from frame to frame that calls ``fn`` for several Arrow batches at once.
+    """Make a function for ``DataFrame.transform`` that calls ``fn`` with several batches at once.
 
-    Outputs are in the order of the inputs. If ``fn`` has a ``Policy`` with ``retry``, ``limit``,
-    ``circuit``, ``budget``, ``cache`` or ``journal``, or with ``Bounds(seconds=...)`` or another
-    ``on_failure`` than ``"raise"``, Spark gets no output of a call before the call has ended.
+    The outputs have the order of the input batches. By default Spark may get the first outputs of a
+    call while the call is still running. Spark gets outputs only after the call has ended if ``fn``
+    is ``async``, if ``on_failure`` is not ``"raise"``, with ``Bounds(seconds=...)``, or if the
+    ``Policy`` of ``fn`` has ``retry``, ``limit``, ``circuit``, ``budget``, ``cache`` or
+    ``journal``.
 
     ```python
     import pyarrow as pa
@@ -67,42 +69,45 @@ def map_batches(
 
     Args:
         fn: Gets a ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas
-            frame, a structured array of numpy, or a list of dicts. It may also return an iterable
-            of these, which runs on the same thread, and pauses while its outputs wait for the
-            outputs of earlier batches. ``fn`` runs on up to ``concurrency`` threads, or it is
-            ``async`` and returns rows or a list of these.
+            frame, a structured array of numpy, or a list of dicts. A plain function runs on up to
+            ``concurrency`` threads. It may also return an iterable of such rows. The thread of the
+            call iterates it, and pauses while its outputs wait for the outputs of earlier batches.
+            An ``async`` function returns rows, or a list of such rows.
         schema: The schema of the output, as DDL, ``StructType`` or Arrow schema. Columns are
-            matched by name and cast with checks; a mismatch names the column and the row.
-        using: A factory of a context manager, opened once per partition, or a ``PerWorker``; its
-            value is passed to ``fn`` first. An async context manager needs an ``async`` function.
-        concurrency: The most calls at once, per partition at work.
-        on_failure: With ``"raise"`` the exception fails the task. With ``"drop"`` the call gives no
-            rows. With ``"column"`` it gives a row for each row of its batch, with nulls and a last
-            column ``outcome``: a struct of ``error`` (``type``, ``message``), ``attempts``,
-            ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
-            null in the rows of other calls. If the policy counts units, there is also ``usage``, as
-            in ``lookup``: each row that a call gives has an equal share. ``split_failures``
-            separates the rows of failed calls. The metrics count failures. ``Failures`` bounds how
-            many calls may fail.
-        bounds: A ``Bounds`` of bytes and seconds in each partition at work.
+            matched by name and cast with checks; the error for a mismatch names the column and the
+            row.
+        using: A factory of a context manager, opened once per partition, or a ``PerWorker``. ``fn``
+            gets the value of the context manager as its first argument. An async context manager
+            needs an ``async`` function.
+        concurrency: The maximum of concurrent calls per running partition.
+        on_failure: With ``"raise"`` the exception of a call fails the task. With ``"drop"`` a
+            failed call gives no rows. With ``"column"`` a failed call gives one row, with nulls,
+            for each row of its input batch, and all rows have a last column ``outcome``: a struct
+            of ``error`` (``type``, ``message``), ``attempts``, ``seconds`` and ``input``, the row
+            that ``fn`` was given. ``error`` and ``input`` are null in the rows of successful calls.
+            If the policy counts units, ``outcome`` also has ``usage``, as in ``lookup``: the amount
+            of the call is divided equally among its output rows. ``split_failures`` separates the
+            rows of failed calls. The metrics count failures. ``Failures`` bounds how many calls may
+            fail.
+        bounds: A ``Bounds`` of bytes and seconds for each running partition.
         metrics: The ``Metrics`` that receive live counts; a batch counts as a call. Default: no
             metrics.
         loop_factory: As in ``lookup``.
 
     Returns:
-        The function from frame to frame.
+        The function from DataFrame to DataFrame.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: An argument has a wrong value; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     check_positive_int("concurrency", concurrency)
     bounds = Bounds() if bounds is None else bounds
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # A call counts until its batches are passed on to the output. So at most ``concurrency``
-        # calls have output in memory.
+        # A call occupies one of these ``rows`` until its batches are passed on to the output. So at
+        # most ``concurrency`` calls have output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(
         fn,
@@ -118,7 +123,7 @@ def map_batches(
 
 
 class MapBatches(FrameMap):
-    """A function from frame to frame, made by ``map_batches``. Immutable."""
+    """A function from DataFrame to DataFrame, made by ``map_batches``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
         """Return the output batches of ``fn``, in the order of the input batches."""
@@ -140,7 +145,7 @@ class MapBatches(FrameMap):
         return StructType([*columns, outcome])
 
     def describe(self) -> str:
-        """Return a text for people: the bounds of a partition, and its threads."""
+        """Return a readable description: the bounds and the threads of each running partition."""
         options = self.options
         how = f"up to {options.concurrency} threads"
         threads = ["Spark's own", "a reader", how]

@@ -1,7 +1,7 @@
-"""Declared types: the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type.
+"""Resolves a declared type (DDL string, Spark type or Arrow type) to its Spark and its Arrow type.
 
-This module converts the types itself: the conversions of PySpark are not public, and differ
-between its versions.
+This module has its own conversions: those of PySpark are not public, and differ between versions of
+PySpark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
-    """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
+    """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type.
+
+    ``what`` names the user's argument in error messages.
+    """
     spark_version()  # raises an error if PySpark's version is not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import DataType
@@ -46,7 +49,10 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
 
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
-    """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
+    """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema.
+
+    ``what`` names the user's argument in error messages.
+    """
     spark_version()  # raises an error if PySpark's version is not supported
     pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import StructField, StructType
@@ -81,7 +87,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
 
 
 def with_arrow_precision(declared: _DeclaredT) -> _DeclaredT:
-    """Return a Spark type whose times and intervals have the finest precision, as in Arrow."""
+    """Return ``declared`` with Arrow's precision for times and day-time intervals: the finest."""
     from pyspark.sql import types as t
 
     def finest(part: DataType) -> DataType:
@@ -94,9 +100,9 @@ def with_arrow_precision(declared: _DeclaredT) -> _DeclaredT:
 
 
 def _without_lengths(declared: Any) -> Any:
-    """Return a Spark type with strings instead of ``char`` and ``varchar``.
+    """Return ``declared`` with strings instead of ``char(n)`` and ``varchar(n)``.
 
-    Spark does the same with the schema of a frame: only tables have lengths.
+    Spark also replaces these types in the schema of a DataFrame: only tables have string lengths.
     """
     from pyspark.sql import types as t
 
@@ -107,7 +113,7 @@ def _without_lengths(declared: Any) -> Any:
 
 
 def _map_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
-    """Return ``declared`` with each type in it, at any depth, replaced by ``change(type)``."""
+    """Return ``declared`` with ``change`` applied to each type in it that has no inner types."""
     from pyspark.sql import types as t
 
     if isinstance(declared, t.ArrayType):
@@ -155,7 +161,8 @@ _PLAIN_TYPES: Final = {
     "TimeType": "time64[ns]",
     "TimestampNTZType": "timestamp[us]",
 }
-"""The Arrow type of each Spark type, by names: an older Spark does not have all of these types."""
+"""The Arrow type of each Spark type. The keys are class names, because older PySpark versions lack
+some of the classes."""
 
 
 def _arrow_type(declared: DataType, what: str) -> pa.DataType:
@@ -184,7 +191,7 @@ def _arrow_type(declared: DataType, what: str) -> pa.DataType:
             [pa.field(f.name, _arrow_type(f.dataType, what), f.nullable) for f in declared.fields]
         )
     if name == "VariantType":
-        tag = {b"variant": b"true"}  # this tag tells Spark that the struct is a variant
+        tag = {b"variant": b"true"}  # Spark recognizes a variant by this tag
         return pa.struct(
             [
                 pa.field("value", pa.binary(), nullable=False),

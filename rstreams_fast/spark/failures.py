@@ -1,4 +1,4 @@
-"""Rows whose calls failed: the column that reports them, and how to separate them."""
+"""``split_failures``, and the type of the column that reports the failures of calls."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ __all__ = ["outcome_struct", "split_failures"]
 def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, DataFrame]:
     """Return the good rows of ``frame``, and the rows whose call failed: the dead letters.
 
-    In the good rows the column of a ``lookup`` is its value, and the column ``outcome`` of
-    ``enrich`` and ``map_batches`` is gone. The dead letters keep all columns; those of
-    ``map_batches`` have the input row in ``outcome.input``. Each of the two returned frames makes
-    the calls again, at each use: pass ``frame.localCheckpoint()``, or write the frame first. After
-    ``persist()`` Spark repeats the calls for the rows that a lost executor held. A row whose second
-    call fails, and whose first did not (or the reverse), may be in both frames, or in neither.
+    In the good rows of a ``lookup``, its column has the plain values instead of the outcome
+    structs. In the good rows of ``enrich`` and ``map_batches``, the column ``outcome`` is dropped.
+    The dead letters keep all columns; after ``map_batches`` their input row is in
+    ``outcome.input``.
+
+    Spark makes all calls again for each action on either returned frame. To avoid this, pass
+    ``frame.localCheckpoint()``, or write ``frame`` first. ``persist()`` is not enough: if an
+    executor is lost, Spark repeats the calls for its rows. If a repeated call succeeds after the
+    first failed (or the reverse), its row may be in both frames, or in neither.
 
     Args:
         frame: A frame of ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
@@ -60,9 +63,10 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
 def outcome_struct(
     units: Iterable[str], *, value: DataType | None = None, inputs: DataType | None = None
 ) -> StructType:
-    """Return Spark's type of a column of outcomes.
+    """Return the Spark type of the column ``outcome``, which reports the outcome of each call.
 
-    The ``units`` that a policy counts, ``value`` and ``inputs`` add fields.
+    The struct has a field for each of the policy's ``units``. ``value`` is the type of the results
+    in a ``lookup``; ``inputs`` is the type of the input rows in ``map_batches``.
     """
     from pyspark.sql import types as t
 

@@ -1,4 +1,4 @@
-"""The base of stages over whole Arrow batches, and helpers for stages that return frames."""
+"""The base class of stages over whole Arrow batches, and helpers for stages over DataFrames."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
-"""A function for ``mapInArrow``: it gets the record batches of a partition, and yields others."""
+"""A function for ``mapInArrow``: from the record batches of a partition to output batches."""
 
 
 class FrameMap(ABC):
-    """A function from frame to frame, carried out by ``mapInArrow``. Immutable.
+    """The base class of functions from DataFrame to DataFrame that use ``mapInArrow``. Immutable.
 
-    Spark's workers get a pickle of this object, with the user's function. The object has no state:
-    a generator for each partition has it.
+    Spark sends this object to its workers as a pickle, together with the user's function. The
+    object has no state: each partition has its own state, in a generator.
     """
 
     def __init__(self, options: CallOptions, schema: Any) -> None:
@@ -52,13 +52,13 @@ class FrameMap(ABC):
 
     @abstractmethod
     def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
-        """Return the output batches of a partition. ``first`` has its first input batch, in a list.
+        """Return the output batches of a partition. ``first`` is a list with the first input batch.
 
-        The method removes the batch from the list, so that the list does not keep it in memory.
+        The method pops the batch, so that the list does not keep the batch in memory.
         """
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Return the frame of the stage's output for ``frame``."""
+        """Return the DataFrame that this stage makes of ``frame``."""
         check_frame(frame, repr(self))
         self.options.declare()
         declared, _ = resolve_schema(self._schema, "schema")
@@ -66,11 +66,11 @@ class FrameMap(ABC):
         return map_in_arrow(frame, run, self.output_of(frame, declared))
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
-        """Return the schema of the output for ``frame``. Default: the ``declared`` schema."""
+        """Return the schema of the output for ``frame``. Default: ``declared`` itself."""
         return declared
 
     def as_map_fn(self) -> MapFunction:
-        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        """Return this stage as a function for ``DataFrame.mapInArrow``: from batches to batches."""
         return self._map_fn(session_zone())
 
     def _map_fn(self, zone: str | None) -> MapFunction:
@@ -104,7 +104,7 @@ class FrameMap(ABC):
 
 
 class Description(str):
-    """A text of several lines, which a notebook shows line by line."""
+    """A text that a notebook shows with its line breaks."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class Description(str):
 
 
 def describe_read_ahead(options: CallOptions) -> str:
-    """Return the line of ``describe()`` about the bounds of the read-ahead."""
+    """Return the line of ``describe()`` about how much input a stage reads ahead."""
     return (
         f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
         f"{options.bounds.bytes} bytes (one larger batch passes alone)"
@@ -121,7 +121,7 @@ def describe_read_ahead(options: CallOptions) -> str:
 
 
 def describe_policy(options: CallOptions) -> list[str]:
-    """Return the lines of ``describe()`` about the policy and other bounds of the calls."""
+    """Return the lines of ``describe()`` about the policy and the bounds of the calls."""
     policy, lines = options.policy, []
     if policy.timeout is not None:
         lines.append(f"  time-out: {policy.timeout} s for each attempt")
@@ -147,7 +147,10 @@ def describe_policy(options: CallOptions) -> list[str]:
 
 
 def check_frame(frame: object, what: str) -> None:
-    """Raise ``TypeError`` if the argument of ``what`` is no frame of Spark, classic or Connect."""
+    """Raise ``TypeError`` if ``frame`` is not a Spark DataFrame, classic or Connect.
+
+    ``what`` names the called function in the error message.
+    """
     if not callable(getattr(frame, "mapInArrow", None)):
         raise TypeError(
             f"{what} takes a Spark DataFrame, got {type(frame).__module__}.{type(frame).__name__}"
@@ -155,25 +158,32 @@ def check_frame(frame: object, what: str) -> None:
 
 
 def folding_of(frame: DataFrame) -> Callable[[str], str]:
-    """Return a function that makes two names equal if Spark takes them for the same column."""
+    """Return a function that maps names of the same column to the same string.
+
+    It lowers the case of a name, unless ``spark.sql.caseSensitive`` is true.
+    """
     cased = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")
     return str if str(cased).lower() == "true" else str.lower
 
 
 def check_intervals(frame: DataFrame) -> None:
-    """Refuse interval columns that Python cannot return: Spark's error does not name the column."""
+    """Raise an error for an interval column that Python cannot return to Spark.
+
+    Spark's own error would not name the column.
+    """
     for field in frame.schema.fields:
         if "Interval" in repr(field.dataType):
             resolve_type(field.dataType, f"the frame's column {field.name!r}")
 
 
 def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> DataFrame:
-    """Return ``frame.mapInArrow(run, schema)``, for columns with any names.
+    """Return ``frame.mapInArrow(run, schema)``, also for columns whose names Spark cannot resolve.
 
-    Spark's method selects the columns by their names. It does not find a name with a dot or a
-    backtick, or a name that two columns have, and it expands a star. So this function renames the
-    columns for Spark; ``run`` gets the real names. Spark matches the results by position. Spark
-    also casts times and intervals that are finer in Arrow than in ``schema``.
+    ``mapInArrow`` selects the columns by their names. It does not find a name with a dot or a
+    backtick, or a name of two columns, and it expands a star. So this function renames the columns
+    for Spark, and gives ``run`` batches with the original names. Spark matches the results by
+    position. If times or intervals in ``schema`` are less precise than in Arrow, Spark casts the
+    results to ``schema``.
     """
     carried = with_arrow_precision(schema)
     if carried != schema:
@@ -192,7 +202,7 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
 
 
 def _rename_columns(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Return ``batch`` with other column names: pyarrow before 16 has no method for this."""
+    """Return ``batch`` with other column names. In pyarrow before 16, batches cannot be renamed."""
     schema = batch.schema
     for place, name in enumerate(names):
         schema = schema.set(place, schema.field(place).with_name(name))
@@ -213,9 +223,9 @@ def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
-    """Return ``frame`` with month intervals as numbers, and a function that restores them.
+    """Return ``frame`` with month intervals as integers, and a function that converts them back.
 
-    Python has no type for month intervals, so Spark refuses to pass these columns to Python.
+    Spark refuses to pass month intervals to Python, because Python has no type for them.
     """
     kinds = {
         f"_{place}": field.dataType.simpleString()

@@ -1,4 +1,4 @@
-"""``lenient``: a declared type for results that do not fit it exactly."""
+"""``lenient``: declares a type for results that may have extra fields or lack fields."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ __all__ = ["Lenient", "declared_in", "lenient"]
 
 @dataclass(frozen=True)
 class Lenient:
-    """A declared type or schema that results need not fit exactly, made by ``lenient``."""
+    """A declared type or schema that results need not match exactly; made by ``lenient``."""
 
     declared: Any
 
 
 def lenient(declared: Any) -> Lenient:
-    """Declare a type or a schema that results need not fit exactly: a service may add fields.
+    """Declare a type or a schema that results need not match exactly, if a service may add fields.
 
-    In each row and each struct, fields that are not declared are left out, and missing fields are
-    null. A text in ISO 8601 becomes a declared timestamp or date. A text without an offset is in
-    the session's time zone, as in Spark's ``cast``. All other conversions are as exact as without
-    ``lenient``: a ``datetime`` without a zone is in the time zone of the worker's process.
+    In each row and each nested struct, undeclared fields are dropped, and missing fields become
+    null. For a declared timestamp or date, a string in ISO 8601 is converted. A string without an
+    offset is in the session's time zone, as in Spark's ``cast``. All other conversions are the same
+    as without ``lenient``; in particular, a ``datetime`` without a zone is in the time zone of the
+    worker's process.
 
     ``lenient`` applies to results that are dicts, data classes, or models of msgspec, pydantic or
-    attrs, and to lists of these, which ``map_batches`` takes. Only the columns that it declares are
-    lenient: other columns of a job stay exact.
+    attrs. In ``map_batches`` it also applies to lists of such results. Only the columns in
+    ``declared`` are lenient: other columns of a job keep the exact checks.
 
     ```python
     import rstreams_fast.spark as rs
@@ -40,15 +41,15 @@ def lenient(declared: Any) -> Lenient:
     ```
 
     Args:
-        declared: A value for ``returns`` of ``lookup``, ``output`` of ``enrich`` or the schema of
-            ``map_batches``: a DDL string, a type of Spark or Arrow, or a schema.
+        declared: A DDL string, a type of Spark or Arrow, or a schema.
 
     Returns:
-        A value for the same argument.
+        A value for the argument ``returns`` of ``lookup``, ``output`` of ``enrich`` or ``schema``
+        of ``map_batches``.
     """
     return Lenient(declared)
 
 
 def declared_in(declared: Any) -> Any:
-    """Return the type that ``lenient`` declares, or ``declared`` itself if it is not lenient."""
+    """Return the type inside a ``Lenient``; return any other ``declared`` unchanged."""
     return declared.declared if isinstance(declared, Lenient) else declared

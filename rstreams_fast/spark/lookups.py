@@ -1,4 +1,4 @@
-"""``lookup`` and ``enrich``: calls of a function, row by row, as a column and as a frame."""
+"""``lookup`` and ``enrich``: call a function for each row, and add the results as columns."""
 
 from __future__ import annotations
 
@@ -64,10 +64,11 @@ def lookup(
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     deterministic: bool = False,
 ) -> Lookup:
-    """Make a column function of ``fn``, whose calls overlap.
+    """Make a function that returns the results of ``fn`` as a Spark column; the calls overlap.
 
-    Spark passes only the key columns to Python. ``spark.udf.register(name, lookup)`` makes the
-    result a function of SQL (from PySpark 4.1 on). A ``Policy`` of ``fn`` applies to its calls.
+    Spark passes only the key columns to Python. With PySpark 4.1 and later,
+    ``spark.udf.register(name, lookup)`` makes the lookup a SQL function. If ``fn`` has a
+    ``Policy``, the policy applies to its calls.
 
     ```python
     import rstreams_fast.spark as rs
@@ -84,63 +85,66 @@ def lookup(
     ```
 
     Args:
-        fn: Gets the values of the key columns as positional arguments and returns the value;
-            ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-            ``concurrency`` threads. It may have a ``Policy``, whose cache and journal identify a
-            call by its keys.
+        fn: Gets the values of the key columns as positional arguments and returns the value of the
+            row; ``None`` is null. ``fn`` is ``async``, or a plain function, which runs on up to
+            ``concurrency`` threads. ``fn`` may have a ``Policy``; the policy's cache and journal
+            identify a call by its keys.
         returns: The type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
-        using: A factory of an (async) context manager, opened once per partition on the stage's
-            loop; its value is passed to ``fn`` first. Clients, connections and secrets go here,
-            never into the closure. A ``PerWorker`` opens it once per Python worker.
-        concurrency: The most calls at once, per partition at work. ``"auto"``: as many calls as the
-            service answers without queueing them. The stage finds this number from the latencies of
-            calls. It is at most 1024, or the bound of the policy's ``limit``. ``"auto"`` needs an
-            async ``fn``.
+        using: A factory of a sync or async context manager, which the stage opens once per
+            partition, on its event loop. ``fn`` gets the value of the context manager as its first
+            argument. Make clients, connections and secrets here, never in the closure of ``fn``. A
+            ``PerWorker`` opens the context manager once per Python worker.
+        concurrency: The maximum of concurrent calls per running partition. With ``"auto"`` the
+            stage makes as many concurrent calls as the service can answer without queueing them.
+            The stage finds this number from the latencies of calls. The number is at most 1024, or
+            the bound of the policy's ``limit``. ``"auto"`` needs an async ``fn``.
         ordered: Must be ``True``: the values of a column have the order of their rows. ``enrich``
             also takes ``False``.
-        batch: The most keys of a call. ``fn`` gets a list of keys (tuples, if there are several key
-            columns), and returns a list of as many results. An exception in this list is the
-            failure of its row; if ``retry`` repeats the call of the row, the row joins a later
-            list. The cache and the journal of the policy, ``dedupe`` and ``on_failure`` apply to
-            rows; the rest of the policy applies to calls with lists. A ``Batching`` bounds the
-            bytes of a call, and says how long a key waits for others. Default: one key a call.
+        batch: The maximum number of keys in a call. ``fn`` gets a list of keys (tuples, if there
+            are several key columns), and returns a list with one result for each key. An exception
+            in this list is the failure of its row; if ``retry`` repeats the call of the row, the
+            row joins a later list. The cache and the journal of the policy, ``dedupe`` and
+            ``on_failure`` apply to rows; the rest of the policy applies to calls with lists. A
+            ``Batching`` bounds the bytes of a call, and says how long a key waits for others.
+            Default: each call gets one key, not a list.
         dedupe: Whether rows with equal keys share a running call, and its failure. Two NaN are
-            equal. At the end of summer time a clock shows the same hour twice: these times are not
-            equal.
+            equal. When summer time ends, the clock shows one hour twice; a time in the first of
+            these hours is not equal to the same clock time in the second.
         serialize_by: The name of a parameter of ``fn``. Rows of a partition with the same value of
             this parameter have one call at a time, in their order; other rows do not wait.
-        on_null: With ``"skip"`` a null among the keys gives null without a call; with ``"call"``
-            ``fn`` gets ``None``.
-        on_failure: With ``"raise"`` the exception fails the task, with the key that caused it. With
-            ``"null"`` the value is null. With ``"column"`` the column is a struct of ``value``,
-            ``error`` (``type``, ``message``; null if the call succeeded), ``attempts`` and
-            ``seconds``; ``split_failures`` separates the failed rows. With ``"column"`` a result
-            that cannot become the declared type is a failure, too; otherwise it fails the task.
-            ``Failures`` bounds how many calls may fail. If the policy's ``limit`` or ``budget``
-            counts units, the struct has a field ``usage``: a struct of the amount of each unit that
-            all attempts of the row's call spent. As in the limit and the budget, the amount is what
-            ``spent`` reported, or else the estimate of ``weigh``. The sum over all rows is what
-            their calls spent. With ``batch`` a row has a share of its call by its weight, or an
-            equal share of a unit without weights. With ``dedupe`` the first row of a shared call in
+        on_null: With ``"skip"`` a row with a null among its keys gets the value null without a
+            call. With ``"call"`` ``fn`` gets ``None``.
+        on_failure: With ``"raise"`` the exception of a call fails the task; the error shows the
+            key. With ``"null"`` the value of the row is null. With ``"column"`` the column is a
+            struct of ``value``, ``error`` (``type``, ``message``; null if the call succeeded),
+            ``attempts`` and ``seconds``; ``split_failures`` separates the failed rows. With
+            ``"column"`` a result that cannot be converted to the declared type is a failure, too;
+            otherwise it fails the task. ``Failures`` bounds how many calls may fail. If the
+            policy's ``limit`` or ``budget`` counts units, the struct also has a field ``usage``: a
+            struct with the amount of each unit that all attempts of the row's call spent. As in the
+            limit and the budget, the amount is what ``spent`` reported, or else the estimate of
+            ``weigh``. The sum of ``usage`` over all rows is what their calls spent. With ``batch``
+            the amount of a call is divided among its rows, in proportion to their weights; a unit
+            without weights is divided equally. With ``dedupe`` the first row of a shared call in
             the output has the amounts of the call, and the other rows have 0. A row that the cache
             or the journal answers has 0, too. After the ``deadline`` of a row in a list, units of
             its call are not added to the row.
-        bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
+        bounds: A ``Bounds`` of rows, bytes and seconds for each running partition.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
-        loop_factory: Makes the event loop for the calls, one per partition. Default: uvloop's, if
-            it is installed, else ``asyncio.new_event_loop``.
-        deterministic: By default Spark's optimizer neither merges nor moves the calls, and pushes
-            no filter below them. Still, if Spark runs a plan twice (a retried task, the sampling of
-            an ``orderBy``, a frame used twice and not persisted), it makes the calls twice. With
-            ``True`` the optimizer may merge and move calls, and push filters below them. If it
-            merges plans, a row may have two calls.
+        loop_factory: Makes the event loop for the calls, one loop per partition. Default: the
+            factory of uvloop, if it is installed, else ``asyncio.new_event_loop``.
+        deterministic: With ``False``, Spark's optimizer neither merges nor moves the calls, and
+            pushes no filter below them. With ``True`` the optimizer may do so. If it merges plans,
+            a row may have two calls. With both values, Spark makes the calls again if it runs a
+            plan twice: for a retried task, for the sampling of an ``orderBy``, or for a frame that
+            is used twice and not persisted.
 
     Returns:
         The column function, to be called with the key columns.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: An argument has a wrong value; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     if ordered is False:
         raise ValueError(
@@ -181,9 +185,9 @@ def enrich(
     metrics: Metrics | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Enrich:
-    """Make a function from frame to frame that adds columns, one call of ``fn`` for each row.
+    """Make a function for ``DataFrame.transform`` that adds the results of ``fn`` as columns.
 
-    All columns of the frame are kept.
+    ``fn`` is called once for each row. All columns of the DataFrame are kept.
 
     ```python
     import rstreams_fast.spark as rs
@@ -198,33 +202,34 @@ def enrich(
     ```
 
     Args:
-        fn: Gets the values of the columns ``on`` and returns the value of the one ``output``
-            column; for several columns a tuple in their order, or a dict, a ``Row`` or a named
-            tuple with exactly their names. ``None`` makes all of them null: they are always
-            nullable. ``fn`` may have a ``Policy``, as in ``lookup``.
-        on: The name of the key column, or the names of several.
+        fn: Gets the values of the columns ``on``. If ``output`` has one column, ``fn`` returns its
+            value. For several columns it returns a tuple in their order, or a dict, a ``Row`` or a
+            named tuple with exactly their names. ``None`` makes all output columns null: they are
+            always nullable. ``fn`` may have a ``Policy``, as in ``lookup``.
+        on: The name of the key column, or the names of several key columns.
         output: The columns to add, as DDL, ``StructType`` or Arrow schema.
         using: As in ``lookup``.
         concurrency: As in ``lookup``.
-        ordered: Whether rows keep their order within a partition; otherwise they have the order in
-            which their calls finish.
+        ordered: Whether rows keep their order within a partition. With ``False`` rows have the
+            order in which their calls finish.
         batch: As in ``lookup``.
         dedupe: As in ``lookup``.
         serialize_by: As in ``lookup``.
         on_null: As in ``lookup``.
-        on_failure: As in ``lookup``; but with ``"column"`` the output columns are null if the call
-            failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts``,
-            ``seconds`` and, if the policy counts units, ``usage``.
+        on_failure: As in ``lookup``, except that ``"column"`` adds a last column ``outcome``: a
+            struct of ``error``, ``attempts``, ``seconds`` and, if the policy counts units,
+            ``usage``. If the call failed, the output columns are null, and ``outcome.error`` says
+            why.
         bounds: As in ``lookup``.
         metrics: As in ``lookup``.
         loop_factory: As in ``lookup``.
 
     Returns:
-        The function from frame to frame.
+        The function from DataFrame to DataFrame.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: An argument has a wrong value; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     keys = column_names("on", on)
     if not keys:
@@ -249,10 +254,10 @@ def enrich(
 
 
 class Lookup:
-    """A column function, made by ``lookup``. Immutable; it may be used for any number of columns.
+    """A function that returns Spark columns, made by ``lookup``. Immutable and reusable.
 
-    ``lookup(*keys)`` returns the column of values for the given key columns, names or ``Column``s.
-    The attributes with Spark's names are for ``spark.udf.register``.
+    ``lookup(*keys)`` returns the column of results for the given key columns, which are names or
+    ``Column`` objects. ``spark.udf.register`` uses the attributes with Spark's names.
     """
 
     def __init__(self, options: CallOptions, returns: Any, deterministic: bool) -> None:
@@ -262,7 +267,7 @@ class Lookup:
         self._key = uuid.uuid4().hex[:12]
 
     def __call__(self, *keys: str | Column) -> Column:
-        """Return the column of values for the given key columns."""
+        """Return the column of results for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
         if (place := self._options.serialize_by) is not None and place >= len(keys):
@@ -290,25 +295,25 @@ class Lookup:
     def _outcome(self) -> Literal["", "within"]:
         return "within" if self._options.on_failure == "column" else ""
 
-    # The attributes that ``spark.udf.register`` needs, under the names that Spark gives them.
+    # ``spark.udf.register`` needs the following attributes, and Spark prescribes their names.
 
     def asNondeterministic(self) -> Lookup:  # noqa: N802
-        """Return a lookup that is not ``deterministic``."""
+        """Return a copy of this lookup with ``deterministic=False``."""
         return Lookup(self._options, self._returns, False)
 
     @property
     def evalType(self) -> int:  # noqa: N802
-        """Spark's number for this kind of function."""
+        """Spark's number for Arrow UDFs over an iterator of arrays."""
         return int(self._registered.evalType)
 
     @property
     def returnType(self) -> DataType:  # noqa: N802
-        """The type of the column."""
+        """The Spark type of the column."""
         return self._column_function()[1]
 
     @property
     def func(self) -> Callable[..., Any]:
-        """The function that Spark calls, with columns of keys."""
+        """The function that Spark calls in a worker, with an iterator over arrays of keys."""
         function: Callable[..., Any] = self._registered.func
         return function
 
@@ -318,7 +323,7 @@ class Lookup:
         return arrow_function_of(run, declared, self._options.label, 2, self.deterministic)
 
     def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
-        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
+        """Return the lookup as a function for ``DataFrame.mapInArrow``: from batches to batches.
 
         Args:
             on: The names of the key columns. Default: all columns.
@@ -335,7 +340,7 @@ class Lookup:
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
-        """Return a text for people: the bounds of a partition, and its threads."""
+        """Return a readable description: the bounds and the threads of each running partition."""
         return _describe("lookup", self._options)
 
     def __repr__(self) -> str:
@@ -343,7 +348,7 @@ class Lookup:
 
 
 class Enrich:
-    """A function from frame to frame, made by ``enrich``. Immutable; for any number of frames."""
+    """A function from DataFrame to DataFrame, made by ``enrich``. Immutable and reusable."""
 
     def __init__(self, options: CallOptions, on: tuple[str, ...], output: Any) -> None:
         self._options = options
@@ -352,7 +357,7 @@ class Enrich:
         self._key = uuid.uuid4().hex[:12]
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Return ``frame`` with the output columns."""
+        """Return ``frame`` with the output columns added."""
         check_frame(frame, repr(self))
         self._options.declare()
         from pyspark.sql.types import StructField, StructType
@@ -382,13 +387,14 @@ class Enrich:
                     "cast it to a string or a number"
                 )
         check_intervals(carried)
-        # Spark must know that the new columns are nullable: a null key or the function gives nulls.
+        # Declare the new columns nullable, also if the user declared them ``not null``: a row with
+        # a null key, or a result ``None``, gives nulls.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])
         return restore(map_in_arrow(carried, self._map_fn(keys, schema, frame), schema_after))
 
     def as_map_fn(self) -> MapFunction:
-        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        """Return the stage as a function for ``DataFrame.mapInArrow``: from batches to batches."""
         _, schema = resolve_schema(self._output, "output")
         return self._map_fn(self._on, schema)
 
@@ -402,7 +408,7 @@ class Enrich:
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
-        """Return a text for people: the bounds of a partition, and its threads."""
+        """Return a readable description: the bounds and the threads of each running partition."""
         return _describe("enrich", self._options)
 
     def __repr__(self) -> str:
@@ -410,12 +416,15 @@ class Enrich:
 
 
 def _lenient_arguments(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
-    """Return the keyword arguments of a ``Layout`` for a type that may be ``Lenient``."""
+    """Return the arguments for ``Layout`` that a ``Lenient`` type needs; none for other types."""
     return {"lenient": True, "zone": session_zone(frame)} if isinstance(declared, Lenient) else {}
 
 
 def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -> str:
-    """Find a column as Spark does: by its exact name, else by its name after ``fold``."""
+    """Return the column name in ``names`` that Spark would resolve ``name`` to.
+
+    An exact match comes first, then the only match after ``fold``, which may ignore the case.
+    """
     if list(names).count(name) == 1:
         return name
     alike = [known for known in names if fold(known) == fold(name)]

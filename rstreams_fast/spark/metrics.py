@@ -1,9 +1,10 @@
-"""Live metrics of stages, through a directory of small files.
+"""Live metrics of stages, which the workers write to small files in a shared directory.
 
-Spark's accumulators lose the counts of a task that was stopped early; a file keeps them. Each
-partition of a stage writes its own file a few times a second, always as a whole (under another
-name, then renamed). The counts of ended partitions are added up. So there are as many files as
-workers, not as tasks.
+The metrics use files because Spark's accumulators lose the counts of a task that is stopped early.
+While a stage processes a partition, it rewrites one file for this partition a few times a second.
+It writes to a temporary file and renames it, so that readers never see an incomplete file. The
+counts of ended partitions are summed up, so that the number of files grows with the number of
+workers, not of tasks.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ __all__ = ["Metrics", "StageMetrics", "spans_of"]
 
 
 class Metrics:
-    """Receives the metrics of stages: ``metrics=rs.Metrics()`` in any stage.
+    """Receives the live metrics of stages: give ``metrics=rs.Metrics()`` to any stage.
 
-    The object may be pickled; a copy sends nothing to a collector. ``cleanup``, or leaving a
-    ``with`` block, removes the files. Any thread may use the object.
+    The object may be pickled; a copy sends nothing to the OpenTelemetry collector. ``cleanup``, or
+    leaving a ``with`` block, removes the files of the metrics. Any thread may use the object.
 
     Args:
         path: A directory that the driver and the executors share. Default: a new temporary
             directory on the driver, for executors on the same machine.
-        telemetry: The collector that gets the metrics while the object is in use, and for the last
-            time in ``cleanup``. Default: none.
+        telemetry: The OpenTelemetry collector. It gets the metrics regularly, and for the last time
+            in ``cleanup``. Default: no collector.
 
     Raises:
         TypeError: ``path`` is no path, or ``telemetry`` is no ``OpenTelemetry``.
@@ -62,7 +63,8 @@ class Metrics:
         elif not os.fspath(path):
             raise ValueError("path is empty; it must be a directory's path")
         elif SCHEME.match(os.fspath(path)):
-            raise ValueError("path must be a directory's path, and not a URI")  # it may hold a key
+            # The message does not show the path: a URI may contain a password.
+            raise ValueError("path must be a directory's path, and not a URI")
         else:
             try:
                 Path(path).mkdir(parents=True)
@@ -85,8 +87,9 @@ class Metrics:
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start.
 
-        Partitions that ended some time ago are added up: one object for each stage and host, with
-        the number of its ``partitions``; its ``spark_stage`` and ``partition`` are -1.
+        Partitions that ended some time ago are summed up: one object for each stage and host, with
+        the number of its ``partitions``. The ``spark_stage`` and the ``partition`` of such a sum
+        are -1.
         """
         return self._runs().all()
 
@@ -94,14 +97,16 @@ class Metrics:
         return read_runs(Path(self.path))
 
     def totals(self, stage: str | None = None) -> StageMetrics:
-        """Sum up one attempt of every partition: the attempt that is done, else the latest.
+        """Return the sum of the metrics over all partitions, with one attempt of each partition.
 
-        The sum covers the ``partitions`` of every action that have begun so far: a second action on
-        the same frame adds its partitions. Calls of the other attempts are ``repeated_attempts``.
-        ``state`` is ``failed`` if a partition failed, else ``running`` if one runs, else ``lost``
-        or ``stopped`` if one was, else ``done``; without partitions ``never ran`` or ``unknown``.
-        Unless ``state`` is ``done``, the sum is incomplete. Even a sum that is ``done`` does not
-        have the partitions that have not begun.
+        If a partition has several attempts, the sum has the attempt that is done, else the latest
+        attempt. Calls of the other attempts are in ``repeated_attempts``. The sum covers the
+        partitions of all actions so far: a second action on the same frame adds its partitions.
+
+        The ``state`` of the sum is the first of these states that any partition has: ``failed``,
+        ``running``, ``lost``, ``stopped``, ``done``. Without partitions it is ``never ran`` or
+        ``unknown``. The sum is complete only if its ``state`` is ``done``, and if all partitions of
+        the action have begun: partitions that have not begun are in no sum.
 
         Args:
             stage: The name of a stage. Default: all stages.
@@ -116,28 +121,28 @@ class Metrics:
     def by_stage(self) -> dict[str, StageMetrics]:
         """Return the totals of every stage so far, by name, in order of their first start.
 
-        Stages that ``never ran`` come first.
+        Stages with the state ``never ran`` come first.
         """
         return totals_by_stage(self._runs())
 
     def stages(self) -> list[str]:
-        """Return the names of the stages seen so far, in the order of ``by_stage``."""
+        """Return the names of all stages so far, in the same order as ``by_stage``."""
         return self._runs().stages
 
     def prometheus(self) -> str:
         """Return the metrics of every stage so far, in Prometheus' text format.
 
-        The names begin with ``rstreams_``; the labels are ``stage`` and, where a stage has several
-        values, ``type``, ``cause``, ``source`` or ``unit``. In the texts of one object counters
-        never decrease.
+        The metric names begin with ``rstreams_``. The label ``stage`` is the name of the stage. A
+        metric with several values per stage has a second label: ``type``, ``cause``, ``source`` or
+        ``unit``. Between two calls of this method on the same object, counters never decrease.
         """
         return prometheus_text(self._reader.read(self.by_stage().values()))
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Send the metrics so far to the collector.
+        """Send the current metrics to the OpenTelemetry collector.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: The maximum number of seconds to wait.
 
         Returns:
             Whether the collector has received the metrics; ``True`` without a collector.
@@ -145,9 +150,10 @@ class Metrics:
         return self._exporter is None or self._exporter.flush(timeout)
 
     def cleanup(self) -> None:
-        """Remove the files of metrics; also the directory, if this object made it and it is empty.
+        """Remove the files of the metrics.
 
-        A collector first gets the last metrics, within two seconds.
+        The directory is removed, too, if this object made it and no other files are in it. An
+        OpenTelemetry collector first gets the last metrics, which takes at most two seconds.
         """
         if self._exporter is not None:
             self._exporter.close()
@@ -174,5 +180,5 @@ class Metrics:
 
 
 def spans_of(metrics: Metrics) -> SpanOptions | None:
-    """Return the options by which workers make spans of calls; ``None``: they make no spans."""
+    """Return the options by which workers make trace spans of calls; ``None`` if they make none."""
     return metrics._spans

@@ -1,4 +1,4 @@
-"""The arguments of stages, ``lookup`` for example: their meaning, defaults and checks."""
+"""The arguments that several stages take, ``lookup`` for example: their defaults and checks."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = [
 ]
 
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
-"""The most bytes of input batches in one partition. One batch of any size is always allowed."""
+"""The default of ``Bounds(bytes)``: the maximum number of bytes of input batches per partition."""
 
 MOST_AUTO: Final = 1024
-"""The most calls at once of ``concurrency="auto"``, if no ``Limit`` bounds them."""
+"""The maximum of concurrent calls with ``concurrency="auto"``, if no ``Limit`` bounds them."""
 
 PENDING_PER_CALL: Final = 64
-"""The default capacity of the window is ``concurrency`` times this number. So many rows may wait
-behind a slow call."""
+"""The default of ``Bounds(rows)`` is this number times ``concurrency``. While one call is slow,
+this many later rows per concurrent call can start."""
 
 MAX_DEFAULT_PENDING: Final = 65_536
-"""The largest default capacity of the window, unless ``concurrency`` is larger."""
+"""The largest default of ``Bounds(rows)``, unless more rows than this can be in running calls."""
 
 MOST_BYTES: Final = 2**63 - 1
-"""The most bytes that a byte budget can count."""
+"""The largest ``Bounds(bytes)``: the byte budget counts in a signed 64-bit integer."""
 
 
 def check_metrics(metrics: object) -> Metrics | None:
@@ -59,10 +59,10 @@ def check_metrics(metrics: object) -> Metrics | None:
 
 
 def column_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return ``value``, one column name or several, as a tuple; ``name`` is the argument's name."""
+    """Return one column name or several as a tuple. ``name`` names the argument in errors."""
     if isinstance(value, str):
         return (value,)
-    with contextlib.suppress(TypeError):  # a Column raises a TypeError when it is iterated
+    with contextlib.suppress(TypeError):  # iterating a Column raises TypeError
         names = tuple(value)
         if all(isinstance(column, str) for column in names):
             return names
@@ -71,18 +71,20 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much a stage holds in each partition at work, and how long a partition may take.
+    """How much a stage may hold in each running partition, and how long a partition may take.
 
     Args:
-        rows: The most rows whose call has started, or waits for its turn (``serialize_by``), and
-            whose result is not in the output yet: so many rows may wait behind one slow call.
-            Default: 64 x ``concurrency``, with ``batch`` 128 x ``concurrency`` x ``batch``; at most
-            65 536, but never fewer than can run at once.
-        bytes: The most bytes of input batches. One batch of any size is allowed; the next is read
-            ahead only if a batch of the same size still fits. The same number bounds the bytes of
-            results that are not in the output yet. Default: 64 MiB.
-        seconds: Seconds for a partition; then the task fails with ``TimeoutError``. Default: no
-            bound.
+        rows: The maximum number of pending rows. A row is pending from the start of its call until
+            its result is in the output; with ``serialize_by`` also while it waits for the call of
+            an earlier row. So this number of rows may wait behind one slow call. Default: 64 x
+            ``concurrency``, with ``batch`` 128 x ``concurrency`` x ``batch``. The default is at
+            most 65 536, but never less than the number of rows in concurrent calls.
+        bytes: The maximum number of bytes of input batches. One batch of any size is allowed. The
+            next batch is read ahead only if there is room for another batch of the same size as the
+            latest. The same number bounds the bytes of results that are not in the output yet.
+            Default: 64 MiB.
+        seconds: The maximum number of seconds for a partition; then the task fails with
+            ``TimeoutError``. Default: no bound.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -103,13 +105,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Failures:
-    """The result of failed calls, and how many may fail: ``Failures("column", at_most=0.05)``.
+    """What failed calls result in, and how many may fail: ``Failures("column", at_most=0.05)``.
 
     Args:
         become: A value of ``on_failure`` other than ``"raise"``.
-        at_most: The most failed calls of a partition before the task fails: a number (an ``int``)
-            or a share of the calls (a ``float``). In the first hundred calls a share counts as a
-            share of a hundred calls. Default: all calls.
+        at_most: How many calls of a partition may fail before the task fails: a number (an ``int``)
+            or a fraction of the calls (a ``float``). During the first hundred calls, the fraction
+            is taken of a hundred calls. Default: all calls.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -136,7 +138,7 @@ class Failures:
 
 
 def batching_of(batch: int | Batching | None) -> Batching | None:
-    """Return the argument ``batch`` as a ``Batching``; a number is the most keys of a call."""
+    """Return the argument ``batch`` as a ``Batching``; a number is the maximum of keys per call."""
     if batch is None or isinstance(batch, Batching):
         return batch
     return Batching(check_positive_int("batch", batch, MOST_CALLS))
@@ -144,7 +146,7 @@ def batching_of(batch: int | Batching | None) -> Batching | None:
 
 @dataclass(frozen=True, repr=False)
 class CallOptions(CallSettings):
-    """The checked arguments of a stage, with the function and its policy."""
+    """The checked arguments of a stage, with the user's function and its policy."""
 
     using: Callable[[], Any] | None = None
     ordered: bool = True
@@ -152,11 +154,12 @@ class CallOptions(CallSettings):
     on_null: str = "skip"
     on_failure: str = "raise"
     at_most: float | None = None
-    """How many calls may fail, or which share."""
+    """How many calls may fail: a number (``int``) or a fraction of the calls (``float``)."""
     bounds: Bounds = field(default_factory=Bounds)
     metrics: Metrics | None = None
     serialize_by: int | None = None
-    """The index of a key column: calls with the same value there are made one after another."""
+    """The index of a key column: rows with the same value in this column have one call at a time.
+    """
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 
     def __post_init__(self) -> None:
@@ -189,18 +192,18 @@ class CallOptions(CallSettings):
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
 
     def declare(self) -> None:
-        """Tell the metrics that a frame has this stage: they show it even if it never runs."""
+        """Tell the metrics that this stage is used, so that they show it even if it never runs."""
         if self.metrics is not None:
             declare(Path(self.metrics.path), self.label)
 
     @property
     def compares_keys(self) -> bool:
-        """Whether keys are compared: for ``dedupe``, a cache or ``serialize_by``."""
+        """Whether the stage compares keys of rows: for ``dedupe``, a cache or ``serialize_by``."""
         return self.dedupe or self.policy.cache is not None or self.serialize_by is not None
 
     @property
     def window_rows(self) -> int:
-        """The most rows whose call has started, and whose result is not in the output yet."""
+        """The maximum number of pending rows: rows with a started call and without output."""
         if self.bounds.rows is not None:
             return self.bounds.rows
         running = self.running_rows
@@ -217,9 +220,10 @@ def options_of(
     bounds: Bounds | None = None,
     **words: Any,
 ) -> CallOptions:
-    """Return the options of a stage. ``fn`` may have a ``Policy``, which becomes an option.
+    """Return the checked options of a stage. A ``Policy`` of ``fn`` becomes an option.
 
-    ``on_failures`` are the values that ``on_failure`` may have. ``words`` are further options.
+    ``on_failures`` are the values that the stage allows for ``on_failure``. ``words`` are the
+    options that need no conversion.
     """
     policy = PolicySettings()
     if isinstance(fn, PolicyFunction):
@@ -233,7 +237,7 @@ def options_of(
     if auto:
         pending = getattr(bounds, "rows", None)
         if pending is not None and batching is not None:
-            pending = max(1, pending // (2 * batching.rows))  # see running_rows
+            pending = max(1, pending // (2 * batching.rows))  # ``running_rows`` needs this number
         most = (MOST_AUTO, policy.limit and policy.limit.concurrency, pending)
         concurrency = min(bound for bound in most if bound)
     return CallOptions(
@@ -251,7 +255,7 @@ def options_of(
 
 
 def parameter_index(parameter: object, fn: Callable[..., Any], using: object) -> int | None:
-    """Return the index of the key that the ``parameter`` of ``fn`` gets, for ``serialize_by``."""
+    """Return, for ``serialize_by``, the index of the key that ``fn`` gets as ``parameter``."""
     if parameter is None:
         return None
     if not isinstance(parameter, str):
@@ -264,7 +268,7 @@ def parameter_index(parameter: object, fn: Callable[..., Any], using: object) ->
     except (TypeError, ValueError) as unknown:
         raise ValueError(f"serialize_by: the parameters of fn are not known: {unknown}") from None
     names = [each.name for each in found if each.kind in kinds]
-    # With ``using`` the first parameter gets the client, and no key.
+    # With ``using``, the first parameter of ``fn`` gets the client; only the others get keys.
     keys = names if using is None else names[1:]
     if parameter not in keys:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""``using=rs.PerWorker(factory)``: a context manager that is opened once per Python worker."""
+"""``using=rs.PerWorker(factory)``: opens a context manager once per Python worker."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ __all__ = ["PerWorker"]
 
 @dataclass(frozen=True, repr=False)
 class PerWorker:
-    """A context manager that ``using`` opens once per Python worker: a model on a GPU, a pool.
+    """Opens a context manager once per Python worker, for a model on a GPU or a pool, for example.
 
-    ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager. All
-    later partitions of all stages with the same ``PerWorker`` use its value. If a worker runs two
-    of these stages at once, both use the value at the same time, on any thread. A thread of a
-    partition enters the manager, and the worker's main thread leaves it; the manager is not told of
-    partitions that fail. If the factory raises, the next partition calls it again. An async manager
-    is refused: it belongs to a loop, and each partition has its own loop.
+    Use it as ``using=rs.PerWorker(factory)``. The first partition in a worker enters the context
+    manager. All later partitions in this worker, of all stages with the same ``PerWorker``, use the
+    same value. If a worker runs two of these stages at once, both use the value at the same time,
+    on any thread. A thread of a partition calls ``__enter__``, and the worker's main thread calls
+    ``__exit__``. ``__exit__`` gets no exceptions of failed partitions. If the factory raises an
+    exception, the next partition calls the factory again. An async context manager is refused: it
+    belongs to an event loop, and each partition has its own loop.
 
-    The manager is left when the worker ends by itself: after a minute without a task, after a task
-    that failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each
-    task. Spark kills a worker when a task is cancelled, when an executor is lost, and at the end of
-    the application. A killed worker does not leave the manager: the kernel closes its files and
-    connections.
+    ``__exit__`` is called when the worker ends by itself: after a minute without a task, after a
+    task that failed or did not read all its input, and, without ``spark.python.worker.reuse``,
+    after each task. Spark kills a worker when a task is cancelled, when an executor is lost, and at
+    the end of the application. In a killed worker ``__exit__`` is not called; the kernel closes the
+    files and connections.
 
     Args:
-        factory: Returns the context manager; its value is passed to the function first.
+        factory: Returns the context manager. The user's function gets the value of the context
+            manager as its first argument.
 
     Raises:
         TypeError: ``factory`` cannot be called.
@@ -49,9 +51,9 @@ class PerWorker:
             )
 
     def __repr__(self) -> str:
-        # Show the label: the repr of a partial would show its arguments.
+        # The repr of a ``partial`` would show its arguments, which may be secrets.
         return f"PerWorker({label_of(self.factory)})"
 
     def __call__(self) -> AbstractContextManager[Any]:
-        """Return a context manager for one partition; its value is the worker's open value."""
+        """Return a context manager for one partition. It gives the value that the worker shares."""
         return open_once(self.id, self.factory)

@@ -1,11 +1,12 @@
-"""The files of metrics: a file for each run, and sums of the runs that have ended.
+"""The files of metrics: one file for each running stage and partition, and sums of ended ones.
 
-Each run of a stage over a partition writes its own file. At the end of the run the content becomes
-a line in the file of its process. When this file has many lines, the process adds them up: a host
-has one file with a sum for each stage. So the folder does not grow with the number of partitions.
+A *partition run* is one execution of a stage over one partition, in one task attempt. While it is
+running, it has its own file. When it ends, its metrics become a line in the file of its process.
+When this file has many lines, the process adds them to sums: each host has one file with a sum for
+each stage. So the number of files does not grow with the number of partitions.
 
-If a partition has several attempts, one of them counts. The sums list the partitions that they
-cover, so that a late attempt does not count again.
+If a partition has several task attempts, only one attempt counts. The sums list the partitions that
+they cover, so that a later attempt of the same partition is not added, too.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""For this number of the latest Spark stages the sums list the partitions, and runs that are not
-done are kept: Spark may make another attempt."""
+"""The sums keep details of this number of Spark stages, the latest ones: their partitions, and the
+partition runs that are not done, because Spark may make another attempt."""
 
 MOST_KEPT: Final = 256
-"""The most runs that are kept because they are not done. If there are more, the earliest runs are
-added to the sums."""
+"""The maximum number of ended partition runs that are kept out of the sums because they are not
+done. If there are more, the earliest are added to the sums."""
 
 Place = tuple[str, int, int]
-"""The key of one of our stages, the number of its Spark stage, and the partition."""
+"""The key of a stage of this package, the number of its Spark stage, and the partition."""
 
 
 def _place_of(run: StageMetrics) -> Place:
@@ -77,14 +78,15 @@ def _place_of(run: StageMetrics) -> Place:
 
 @dataclass
 class Sums:
-    """The runs that have ended on one host, added up.
+    """The summed metrics of the partition runs that have ended on one host.
 
     Attributes:
         stages: A sum for each stage.
-        covered: The partitions in the sums, by the stage's key and Spark's number of the stage; the
-            latest are last.
-        kept: Runs that are not in the sums yet.
-        absorbed: The names of files whose runs are in this object. The files may still exist.
+        covered: The partitions in the sums, by the stage's key and Spark's number of the stage. The
+            latest stages are last.
+        kept: Ended partition runs that are not in the sums yet.
+        absorbed: The names of files whose partition runs are in this object. The files may still
+            exist.
     """
 
     stages: dict[str, StageMetrics] = field(default_factory=dict)
@@ -94,7 +96,8 @@ class Sums:
 
     @classmethod
     def read(cls, file: Path) -> Sums:
-        """Read a file. The result is empty if the file is missing, or another version wrote it."""
+        """Read sums from ``file``. They are empty if it is missing or has an incompatible version.
+        """
         sums = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -105,7 +108,7 @@ class Sums:
         return sums
 
     def write(self, file: Path) -> None:
-        """Replace the file, so that readers never see a part of it."""
+        """Replace ``file`` atomically, so that readers never see an incomplete file."""
         content = {
             "stages": [_non_default_fields(total) for total in self.stages.values()],
             "covered": [[*place, _ranges(numbers)] for place, numbers in self.covered.items()],
@@ -117,7 +120,11 @@ class Sums:
         aside.replace(file)
 
     def add(self, run: StageMetrics, *, counts: bool) -> None:
-        """Add a run to the sums. If it does not count, add only its ``repeated_attempts``."""
+        """Add a partition run to the sums. Without ``counts``, only its calls are added.
+
+        ``counts`` is false for an attempt of a partition whose other attempt counts. Its calls are
+        added to ``repeated_attempts``.
+        """
         total = self.stages.get(run.stage)
         if total is None:
             total = StageMetrics(run.stage, state="", partitions=0, host=HOST)
@@ -129,12 +136,13 @@ class Sums:
         total.partitions += 1
         if run.spark_stage >= 0:
             place = run.key, run.spark_stage
-            partitions = self.covered[place] = self.covered.pop(place, set())  # moves it to the end
+            # Remove and insert the entry, so that the latest Spark stage is last.
+            partitions = self.covered[place] = self.covered.pop(place, set())
             partitions.add(run.partition)
 
 
 def declare(folder: Path, stage: str) -> None:
-    """Write a file that says: a frame has a ``stage`` of this name, even if it never runs."""
+    """Write a file with the name of a ``stage``, so that metrics show it even if it never runs."""
     with contextlib.suppress(OSError):
         file = folder / f"{crc32(stage.encode()):08x}{STAGE_SUFFIX}"
         if not _declared_in(file):
@@ -142,7 +150,7 @@ def declare(folder: Path, stage: str) -> None:
 
 
 def _declared_in(file: Path) -> list[str]:
-    """Return the name of the stage that a file declares; nothing if the file is incomplete."""
+    """Return the stage name in a file that ``declare`` wrote; nothing if the file is incomplete."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         name, end, _ = file.read_text(encoding="utf-8").rpartition("\n")
         return [name] if end else []
@@ -151,13 +159,13 @@ def _declared_in(file: Path) -> list[str]:
 
 @dataclass
 class Runs:
-    """The content of all files in a folder.
+    """The metrics in all files of a directory.
 
     Attributes:
-        runs: The runs of partitions that are not in the sums.
+        runs: The partition runs that are not in the sums.
         sums: A sum for each host and stage.
         covered: The partitions in the sums.
-        declared: The names of all stages in frames, even if they never ran.
+        declared: The names of all stages that are used, even if they never ran.
     """
 
     runs: list[StageMetrics]
@@ -167,21 +175,21 @@ class Runs:
 
     @property
     def stages(self) -> list[str]:
-        """The names of the stages: those that never ran, then the others, in order of start."""
+        """The names of the stages: first those that never ran, then the others by their start."""
         started = dict.fromkeys(metrics.stage for metrics in self.all())
         return [*sorted(set(self.declared) - started.keys()), *started]
 
     def all(self) -> list[StageMetrics]:
-        """Return the sums and the runs, in order of their start."""
+        """Return the sums and the partition runs, in the order of their start."""
         found = [*self.sums, *self.runs]
         return sorted(found, key=lambda metrics: (metrics.started, metrics.partition))
 
     def covers(self, run: StageMetrics) -> bool:
-        """Whether another attempt of the run's partition is in the sums."""
+        """Whether the sums already have an attempt of the run's partition."""
         return run.partition in self.covered.get((run.key, run.spark_stage), ())
 
     def of(self, stage: str) -> Runs:
-        """Return the runs and sums of one stage."""
+        """Return the partition runs and the sums of one stage."""
         return Runs(
             [run for run in self.runs if run.stage == stage],
             [total for total in self.sums if total.stage == stage],
@@ -191,10 +199,10 @@ class Runs:
 
 
 def read_runs(folder: Path) -> Runs:
-    """Read the files of ``folder``."""
+    """Return the metrics in the files of ``folder``."""
     by_file: dict[str, list[StageMetrics]] = {}
-    # Read the files of running runs first: a run that ends meanwhile is then found among the ended
-    # runs.
+    # Read the files of running partitions first. If a partition ends meanwhile, its metrics move to
+    # a file of ended partitions, which is read later.
     for suffix in (FILE_SUFFIX, ENDED_SUFFIX):
         for file in folder.glob(f"*{suffix}"):
             by_file[file.name] = list(_read_lines(file))
@@ -221,7 +229,7 @@ def read_runs(folder: Path) -> Runs:
 
 
 def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
-    """Return the totals of every stage, by name."""
+    """Return the sum of each stage's metrics, by the name of the stage."""
     totals = {}
     for stage in found.stages:
         totals[stage] = sum_of(found.of(stage))
@@ -230,15 +238,18 @@ def totals_by_stage(found: Runs) -> dict[str, StageMetrics]:
 
 
 def _counting_runs(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetrics]]:
-    """Return the runs that count, by partition. All runs of a partition are of one attempt."""
+    """Return for each partition the metrics of the one attempt that counts.
+
+    With ``coalesce`` an attempt processes several input partitions, and has metrics for each.
+    """
     places: dict[Place, dict[tuple[int, int], list[StageMetrics]]] = {}
     for run in runs:
         attempts = places.setdefault(_place_of(run), {})
         attempts.setdefault((run.task, run.attempt), []).append(run)
 
     def weight(attempt: tuple[tuple[int, int], list[StageMetrics]]) -> tuple[bool, tuple[int, int]]:
-        # Prefer an attempt that is done: with a speculative copy, the killed attempt stays
-        # "running".
+        # Prefer an attempt that is done. Without this, a killed speculative copy could win: its
+        # file still says "running".
         number, runs = attempt
         return all(run.state == "done" for run in runs), number
 
@@ -246,7 +257,7 @@ def _counting_runs(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetric
 
 
 def sum_of(found: Runs) -> StageMetrics:
-    """Add up the runs that count: for each partition the runs of one attempt."""
+    """Return the sum of the metrics in ``found``, with one attempt of each partition."""
     counting = _counting_runs(run for run in found.runs if not found.covers(run))
     parts = [run for runs in counting.values() for run in runs]
     parts += [total for total in found.sums if total.partitions]
@@ -275,10 +286,10 @@ def _sum_into(total: StageMetrics, parts: list[StageMetrics]) -> None:
 
 
 NEVER_RAN: Final = "never ran"
-"""The state of a stage that is in a frame and has not run."""
+"""The state of a stage that is used in a DataFrame and has not run."""
 
 STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
-"""The states, the most important first: a sum has the first state that any of its parts has."""
+"""The states by priority: a sum has the first of these states that any of its parts has."""
 
 _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
@@ -287,15 +298,15 @@ _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
 
 def fold(folder: Path, present: int) -> None:
-    """Add up the runs that have ended, of this process and of dead processes of this host.
+    """Add to the sums the ended partition runs of this process and of this host's dead processes.
 
-    The caller keeps other threads from writing the file of this process. ``present`` is the id of
-    the task that runs in this process: it may have further runs.
+    The caller must prevent other threads from writing the file of this process. ``present`` is the
+    id of the task that runs in this process: the task may begin further partition runs.
     """
     own = process_of(os.getpid()).rpartition(" ")[0]
     name = f"{HOST}-{crc32(own.encode()):08x}"
     with contextlib.suppress(BlockingIOError), (folder / f"{name}{LOCK_SUFFIX}").open("w") as lock:
-        # BlockingIOError: another process adds up the runs now.
+        # ``suppress``: if another process holds the lock, that process updates the sums now.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _fold_into(folder, folder / f"{name}{SUMS_SUFFIX}", own, present)
 
@@ -342,7 +353,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
 
 
 def _has_ended(run: StageMetrics, own: str) -> bool:
-    """Whether a run has ended; ``False`` for runs of other hosts and PID namespaces."""
+    """Whether a partition run has ended; ``False`` if it is from another host or PID namespace."""
     if run.host != HOST or run.process.rpartition(" ")[0] != own:
         return False
     if run.pid == os.getpid():
@@ -370,12 +381,11 @@ def _numbers(text: str) -> set[int]:
 
 
 def fields_of(metrics: StageMetrics) -> dict[str, Any]:
-    """Return the fields by name, for JSON; ``asdict`` takes ten times as long."""
+    """Return the fields by name, for JSON. ``dataclasses.asdict`` would take ten times as long."""
     return {name: getattr(metrics, name) for name in _KINDS}
 
 
 def _non_default_fields(metrics: StageMetrics) -> dict[str, Any]:
-    """Return the fields whose values are not the defaults."""
     found = fields_of(metrics)
     return {name: value for name, value in found.items() if value != _DEFAULTS.get(name)}
 
@@ -389,7 +399,7 @@ _unreadable: Final[set[Path]] = set()
 def _read_lines(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:  # the run has ended meanwhile, and its file was removed
+    except FileNotFoundError:  # the partition run has ended meanwhile
         return
     except OSError as refused:
         if file not in _unreadable:
@@ -398,7 +408,8 @@ def _read_lines(file: Path) -> Iterator[StageMetrics]:
             log.warning("metrics: %s is left out (%s)", file, refused)
         return
     for line in lines:
-        # A line may be incomplete, if the disk was full.
+        # Skip incomplete lines: a process may have been unable to write the whole line to a full
+        # disk.
         with contextlib.suppress(json.JSONDecodeError):
             content = json.loads(line)
             if isinstance(content, dict):
@@ -406,13 +417,13 @@ def _read_lines(file: Path) -> Iterator[StageMetrics]:
 
 
 def _known_fields(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the known fields of ``content``, which another version may have written."""
+    """Return the fields of ``content`` that this version knows; another version may have more."""
     found: dict[str, Any] = {}
     for name, value in content.items():
         kind = _KINDS.get(name)
         if kind is not None and isinstance(value, (int, float) if kind is float else kind):
             found[name] = value
-    if (buckets := found.pop("latencies", None)) is not None:  # JSON's keys are texts
+    if (buckets := found.pop("latencies", None)) is not None:  # in JSON, keys are strings
         with contextlib.suppress(ValueError):
             found["latencies"] = {int(bucket): count for bucket, count in buckets.items()}
     return found
@@ -429,7 +440,10 @@ _KINDS: Final = {
 
 @functools.lru_cache(maxsize=1)
 def process_of(pid: int) -> str:
-    """Return the boot, the PID namespace and the start of a process, or an empty string."""
+    """Return a text that identifies a process: boot id, PID namespace and start time.
+
+    The text is empty if the system has no ``/proc``.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()} {_start_time_of(pid)}"
@@ -438,32 +452,33 @@ def process_of(pid: int) -> str:
 
 
 def _start_time_of(pid: int) -> str:
-    # The start is the 20th field after the name, which may contain spaces and brackets.
+    # The start time is the 20th field after the process name. The name is in brackets, and may
+    # itself contain spaces and brackets.
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
 
 
 def is_lost(metrics: StageMetrics) -> bool:
-    """Whether the process of a run is gone; ``False`` if this cannot be known."""
+    """Whether the process of a partition run is gone; ``False`` if this cannot be known."""
     own = process_of(os.getpid()).split(" ")
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:
         return not _is_alive(metrics.pid)
-    # The file is from an earlier boot of this machine, or from another machine of the same name.
-    # The run is lost if the last update was before this boot.
+    # A different boot id: the file is from an earlier boot of this machine, or from another machine
+    # with the same host name. If the last update was before this boot, the process is gone.
     if theirs[0] != own[0]:
         return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     if theirs[1] != own[1]:
         return False
     if not _is_alive(metrics.pid):
         return True
-    # If /proc hides the process from this user, it counts as alive.
+    # If /proc hides the process from this user, assume that it is alive.
     with contextlib.suppress(OSError):
         return _start_time_of(metrics.pid) != theirs[2]
     return False
 
 
 def _is_alive(pid: int) -> bool:
-    if os.name != "posix":  # not on Windows, where os.kill(pid, 0) sends a signal
+    if os.name != "posix":  # on Windows, os.kill(pid, 0) would send a signal
         return True
     try:
         os.kill(pid, 0)

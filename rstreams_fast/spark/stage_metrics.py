@@ -1,4 +1,4 @@
-"""``StageMetrics``: what a stage has done in one partition, or in several."""
+"""``StageMetrics``: the metrics of a stage, in one partition or summed over several partitions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = [
 
 @dataclass
 class StageMetrics(CallCounts):
-    """The work of one stage in one partition, or the sum of several (``Metrics.totals``).
+    """The metrics of one stage in one partition, or the sum over several (``Metrics.totals``).
 
-    ``max_*`` are bounds and high-water marks, updated at every change. A sum adds up the counts and
-    the seconds of the partitions. Marks and bounds apply to one partition: a sum has the largest of
-    them.
+    Fields with the prefix ``max_`` are bounds and high-water marks; the marks are updated at every
+    change. A sum adds up the counts and the seconds of the partitions. Bounds and high-water marks
+    apply to one partition, so a sum has the largest value of all partitions.
 
     Attributes:
         stage: The name of the user's function.
@@ -35,19 +35,20 @@ class StageMetrics(CallCounts):
         partition: Spark's number of the partition.
         attempt: Spark's number of the attempt within the task set.
         task: Spark's id of the attempt. A later attempt has a larger id.
-        run: The id of this run of the stage over the partition.
+        run: The id of this execution of the stage over the partition.
         host: The host of the worker.
-        pid: The worker's process, on ``host``.
-        process: The boot of the machine, the PID namespace and the start of the process: other
-            processes may have the same ``pid``. Empty if the system has no ``/proc``.
+        pid: The worker's process id on ``host``.
+        process: Identifies the process, because another process may have the same ``pid`` later:
+            boot id of the machine, PID namespace and start time of the process. Empty if the system
+            has no ``/proc``.
         state: ``running``, ``done``, ``stopped`` (Spark wanted no more rows), ``failed``, or
             ``lost``: the worker was killed. A reader sees a lost worker only on its own host and in
-            its own PID namespace. A sum without partitions is ``never ran`` if a frame has the
-            stage (no action has run, or Spark's optimizer has dropped the column, which nothing
-            reads); else it is ``unknown``.
+            its own PID namespace. A sum without partitions is ``never ran`` if a DataFrame uses the
+            stage (no action has run, or Spark's optimizer has dropped the column, because nothing
+            reads it); else it is ``unknown``.
         partitions: How many partitions are in the sum. If one task has several partitions
             (``coalesce``), each of them counts.
-        partitions_running: Of a sum: how many of the partitions run now.
+        partitions_running: In a sum: how many of the partitions are running now.
         rows_in: Rows of input that were read.
         rows_out: Rows of output that were passed to Spark.
         batches_in: Batches of input that were read.
@@ -57,54 +58,55 @@ class StageMetrics(CallCounts):
         attempts: How often the function was called, further attempts included: what the service
             saw.
         shared: Rows that shared the running call of an equal key (``dedupe``).
-        repeated_attempts: In a sum: calls of the function by attempts of tasks that do not count:
-            killed attempts, failed attempts, and the slower of two copies. The service saw these
-            calls, too.
+        repeated_attempts: In a sum: calls of the function by task attempts that do not count:
+            killed attempts, failed attempts, and the slower of two speculative copies. The service
+            saw these calls, too.
         running: Calls that run now.
-        max_running: The most calls that ran at once.
-        pending: Rows in the window now: their call has started, and their result is not in the
-            output yet.
-        max_pending: The most rows in the window at once.
+        max_running: The largest number of calls that ran at once.
+        pending: The pending rows: their call has started, and their result is not in the output
+            yet.
+        max_pending: The largest number of pending rows.
         cache_hits: Rows that a ``cache`` answered, without a call.
         journal_hits: Rows that a ``journal`` answered, without a call.
         skipped: Rows without a call, because a key was null.
         nulls: Rows whose call returned ``None``.
-        retries: Further attempts of calls that had failed, as ``Retry`` says.
+        retries: Further attempts of failed calls, made by ``Retry``.
         throttled: Attempts that raised ``RetryAfter``, and were made again after a wait.
-        refused: Attempts that an open ``Circuit`` did not make.
+        refused: Attempts that an open ``Circuit`` prevented.
         timeouts: Attempts that took longer than ``timeout``, and calls that took longer than
             ``deadline``.
-        failures: Calls that failed in the end: ``on_failure`` decides about them.
-        failure_types: How many of the ``failures`` there were of each type of exception.
-        latencies: How many attempts took how long; ``latency`` reads this table. A key is the
+        failures: Calls that failed after all their attempts. ``on_failure`` says what follows.
+        failure_types: The number of ``failures`` for each type of exception.
+        latencies: A histogram of the seconds of attempts, which ``latency`` reads. A key is the
             number of a bucket; bucket *n* ends at ``2 ** ((n + 1) / 8)`` seconds. After five
-            hundred attempts one of 128 is timed, and counts for all 128.
+            hundred attempts, only every 128th attempt is timed, and counts as 128.
         waited_limit: Seconds that calls waited for a ``Limit``. This field, ``waited_service`` and
-            ``waited_retry`` add up the waits of all calls, and so may be more than ``seconds``.
+            ``waited_retry`` add up the waits of all concurrent calls, so they may exceed
+            ``seconds``.
         waited_service: Seconds that calls waited because of ``RetryAfter``.
         waited_retry: Seconds that calls waited before a retry.
         circuit_open: Seconds in which the ``Circuit`` was open.
         spent: The amount of each unit that the attempts reported by ``rs.spent``.
-        buffered_rows: Rows of input held now.
-        max_buffered_rows: The most rows of input held at once.
-        buffered_bytes: Bytes of input held now.
-        max_buffered_bytes: The most bytes of input held at once.
-        buffered_batches: Batches of input held now.
-        max_buffered_batches: The most batches of input held at once.
-        concurrency: The bound on calls at once.
-        max_pending_rows: The bound on rows in the window.
-        max_buffer_bytes: The bound on bytes of input.
+        buffered_rows: Rows of input in memory now.
+        max_buffered_rows: The largest number of rows of input in memory.
+        buffered_bytes: Bytes of input in memory now.
+        max_buffered_bytes: The largest number of bytes of input in memory.
+        buffered_batches: Batches of input in memory now.
+        max_buffered_batches: The largest number of batches of input in memory.
+        concurrency: The bound on concurrent calls.
+        max_pending_rows: The bound on pending rows.
+        max_buffer_bytes: The bound on bytes of input in memory.
         waiting_upstream: Seconds in which calls could have been made, but there was no input.
         waiting_function: Seconds in which the stage waited for calls, or worked on their results.
         waiting_downstream: Seconds in which results were ready, and Spark did not take them.
         blocked: The part of ``waiting_function`` in which an ``async`` function blocked the event
-            loop, as ``time.sleep`` does: no other call could go on. Pauses of less than a tenth of
-            a second do not count.
+            loop, as ``time.sleep`` does: other calls could not continue. Pauses of less than a
+            tenth of a second do not count.
         blocked_at: The seconds of ``blocked`` for each line of code, as ``file.py:12``.
         seconds: Seconds from the start to the last update.
         started: The start, in seconds since the epoch.
-        updated: The last update, in seconds since the epoch. If it is old and ``state`` is
-            ``running``, the worker was perhaps killed, on another host or in another container.
+        updated: The last update, in seconds since the epoch. If this time is long ago and ``state``
+            is ``running``, the worker may have been killed on another host or in another container.
     """
 
     key: str = ""
@@ -180,14 +182,17 @@ PER_PARTITION: Final = frozenset(
 PRESENT: Final = frozenset(
     ["running", "pending", "buffered_rows", "buffered_bytes", "buffered_batches"]
 )
-"""The fields that say what a stage holds now: only partitions that run hold something."""
+"""The fields with current values, not totals. A sum adds only the values of running partitions."""
 
 TABLES: Final = frozenset({"blocked_at", "failure_types", "latencies", "spent"})
-"""The fields that are dicts of counts."""
+"""The fields that are dicts from names or buckets to numbers."""
 
 
 def html_of(stages: Mapping[str, StageMetrics]) -> str:
-    """Return a table for notebooks: a row for each field that is not 0 in all ``stages``."""
+    """Return an HTML table for notebooks: a column for each stage, and a row for each field.
+
+    Fields that are 0 or empty in all ``stages`` are left out.
+    """
     names = ["state", "partitions", *(f.name for f in fields(StageMetrics))]
     rows = {name: [getattr(stage, name) for stage in stages.values()] for name in names}
     for name in IDENTITY - {"state", "partitions", "repeated_attempts"}:
@@ -210,7 +215,7 @@ def _table(rows: Iterable[tuple[str, Iterable[str]]]) -> str:
 
 
 def number_text(value: float, digits: int) -> str:
-    """Return ``value`` with ``digits`` significant digits, and all digits before the point."""
+    """Return ``value`` with ``digits`` significant digits. The integer part is never rounded."""
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
 
 

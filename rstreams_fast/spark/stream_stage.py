@@ -1,4 +1,4 @@
-"""``stage``: any stream over Arrow batches, inside a Spark worker."""
+"""``stage``: runs a user's stream over the Arrow batches of each partition, in Spark's workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stage(
     bounds: Bounds | None = None,
     metrics: Metrics | None = None,
 ) -> StreamStage:
-    """Make a function from frame to frame that runs a stream over each partition.
+    """Make a function for ``DataFrame.transform`` that runs a stream over each partition.
 
     The stream itself makes the calls: use its ``retry``, ``timeout`` and ``on_error_continue``, or
     a ``Policy`` on the function of ``map_async``.
@@ -46,21 +46,21 @@ def stage(
 
     Args:
         build: Called once per partition. It gets the ``Stream`` of the partition's
-            ``pyarrow.RecordBatch`` objects and returns the stream of output batches. A stream that
-            ends early (``take``) ends the partition.
+            ``pyarrow.RecordBatch`` objects and returns the stream of output batches. If the stream
+            ends early (``take``), the partition ends, too.
         schema: The schema of the output, as in ``map_batches``.
-        bounds: ``Bounds(bytes=...)``: the most bytes of input batches that are read ahead or in the
-            stream. The prefetch of stages such as ``publish_on`` bounds the results. A stream that
-            keeps batches (``batch``, ``reduce``) and releases none for a second gets one more
-            batch, beyond the bound.
+        bounds: ``Bounds(bytes=...)``: the maximum number of bytes of input batches that are read
+            ahead or are in the stream. The prefetch of operators such as ``publish_on`` bounds the
+            results. If a stream keeps batches (``batch``, ``reduce``) and releases none for a
+            second, it gets one more batch, which exceeds the bound.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
 
     Returns:
-        The function from frame to frame.
+        The function from DataFrame to DataFrame.
 
     Raises:
         TypeError: ``build`` cannot be called, or an argument has the wrong type.
-        ValueError: An argument has a wrong value; the message names it.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     if not callable(build):
         raise TypeError(f"build must be callable, got {type(build).__name__}")
@@ -72,14 +72,15 @@ def stage(
 
 
 class StreamStage(FrameMap):
-    """A function from frame to frame, made by ``stage``. Immutable."""
+    """A function from DataFrame to DataFrame, made by ``stage``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, first: list[Any]) -> Iterator[Any]:
-        """Return the output batches of the stream."""
+        """Return the output batches of the user's stream."""
         return run_stream(self.options.fn, self.options.label, schema, partition, first)
 
     def describe(self) -> str:
-        """Return a text for people: the bounds of a partition, its stream and its threads."""
+        """Return a readable description of the stream, the bounds and the threads of a partition.
+        """
         options = self.options
         built = built_stream(options.fn, empty(), options.label)
         lines = [

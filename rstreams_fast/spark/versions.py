@@ -1,4 +1,4 @@
-"""The code that differs between versions of PySpark, 3.5 to 4.3, classic and Connect."""
+"""The code that depends on the version of PySpark (3.5 to 4.3) or differs in Spark Connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARROW_UDF: Final = (4, 1)
 
 
 def spark_version() -> tuple[int, int]:
-    """Return PySpark's version. ``RuntimeError``: this version is not supported."""
+    """Return PySpark's version as (major, minor). Raise ``RuntimeError`` if it is not supported."""
     pyspark = pyspark_for("rstreams_fast.spark")
     major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
     if not OLDEST <= (major, minor) <= NEWEST:
@@ -36,7 +36,10 @@ def spark_version() -> tuple[int, int]:
 
 
 def parse_ddl(ddl: str) -> Any:
-    """Return the type of a DDL string; ``None`` without a session. ``ValueError``: no valid DDL."""
+    """Return the Spark type of a DDL string; ``None`` if this needs a session and there is none.
+
+    Raise ``ValueError`` if the string is no valid DDL.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -49,9 +52,9 @@ def parse_ddl(ddl: str) -> Any:
         if _condition_of(refused) in _NO_SESSION:
             return None
         raise ValueError(str(refused)) from refused
-    ddl = _LENGTHS.sub("string", ddl)  # PySpark 3.5 allows char in tables only
+    ddl = _LENGTHS.sub("string", ddl)  # PySpark 3.5 refuses char here
     try:
-        # Try the text as a single type first, then as the columns of a table.
+        # Try the DDL string as a single type first, then as the columns of a table.
         return _schema_of(session, f"value {ddl}")["value"].dataType
     except (PySparkException, ValueError):
         try:
@@ -61,7 +64,7 @@ def parse_ddl(ddl: str) -> Any:
 
 
 def session_zone(frame: DataFrame | None = None) -> str | None:
-    """Return the time zone of the session of ``frame``. Default: of the active session, if any."""
+    """Return the time zone of a session: of the ``frame``, else of the active session, if any."""
     pyspark_for("rstreams_fast.spark")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -93,10 +96,11 @@ def _schema_of(session: Any, ddl: str) -> Any:
 
 
 _TIMESTAMP_OPTIONS: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}
-"""The options of ``to_json`` for keys that are timestamps."""
+"""The options of ``to_json`` by which ``_pandas_column`` passes timestamps as strings."""
 
 ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
-"""A function from Arrow arrays, or tuples of arrays, to Arrow arrays."""
+"""A function over an iterator of Arrow arrays, or of tuples of arrays, that yields result arrays.
+"""
 
 
 def column_of(
@@ -106,7 +110,7 @@ def column_of(
     keys: tuple[str | Column, ...],
     deterministic: bool,
 ) -> Column:
-    """Return the column of the results of ``run`` for the ``keys``."""
+    """Return the Spark column of the results of ``run`` for the key columns ``keys``."""
     if spark_version() >= _ARROW_UDF:
         column: Column = arrow_function_of(run, declared, label, len(keys), deterministic)(*keys)
         return column
@@ -116,7 +120,7 @@ def column_of(
 def arrow_function_of(
     run: ColumnFunction, declared: DataType, label: str, keys: int, deterministic: bool
 ) -> Any:
-    """Return ``run`` as an Arrow UDF. ``RuntimeError``: this PySpark has no Arrow UDFs."""
+    """Return ``run`` as an Arrow UDF. Raise ``RuntimeError`` if this PySpark has no Arrow UDFs."""
     if spark_version() < _ARROW_UDF:
         raise RuntimeError(
             f"{label}: to register a lookup by a name takes PySpark "
@@ -131,7 +135,7 @@ def arrow_function_of(
     kind = Iterator[pa.Array] if keys == 1 else Iterator[tuple[pa.Array, ...]]
     call.__annotations__ = {"arrays": kind, "return": Iterator[pa.Array]}
     call.__name__ = call.__qualname__ = _identifier(label)
-    # Typed as Any: the type hints of older versions lack arrow_udf.
+    # ``Any``, because the type hints of older PySpark versions lack arrow_udf.
     functions: Any = pyspark.sql.functions
     function = functions.arrow_udf(call, declared)
     return function if deterministic else function.asNondeterministic()
@@ -148,12 +152,13 @@ def _pandas_column(
     keys: tuple[str | Column, ...],
     deterministic: bool,
 ) -> Column:
-    """Do the same as ``column_of``, with a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
+    """Return the same column as ``column_of``, by a pandas UDF, for PySpark before 4.1.
 
     pandas turns integers beside a null into floats, and a null struct into a struct of nulls. So
-    each key and each result is in an array of one element; an empty array means null. Another
-    column has the time zone and the types of the keys, which pandas drops. The last column has the
-    timestamps among the keys as texts in UTC: pandas refuses zones that only Java knows.
+    this function wraps each key and each result in an array of one element; an empty array means
+    null. pandas also drops the session's time zone and the types of the keys: the UDF gets these as
+    another column. pandas refuses time zones that only Java knows: the UDF gets timestamps among
+    the keys as strings in UTC, in its last column.
     """
     import pyspark.sql.functions
     from pyspark.sql.types import ArrayType
@@ -199,9 +204,10 @@ def _pandas_column(
 
 
 def _supports_timestamps() -> bool:
-    """Whether PySpark is without the bug SPARK-47202, a misspelt name in its code.
+    """Whether this PySpark can return timestamps: whether it is without the bug SPARK-47202.
 
-    The version is not enough to know: a vendor may have corrected the bug.
+    The bug is a misspelt name in PySpark's code. The version does not say whether it is fixed: a
+    vendor may have corrected an older version.
     """
     from pyspark.sql.pandas import types
 
