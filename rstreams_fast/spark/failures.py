@@ -65,8 +65,8 @@ def outcome_struct(
 ) -> StructType:
     """Return the Spark type of the column ``outcome``, which reports the outcome of each call.
 
-    The struct has a field for each of the policy's ``units``. ``value`` is the type of the results
-    in a ``lookup``; ``inputs`` is the type of the input rows in ``map_batches``.
+    The policy's ``units`` add a field ``usage``. ``value`` is the type of an additional first field
+    (for ``lookup``), ``inputs`` of an additional last field (for ``map_batches``).
     """
     from pyspark.sql import types as t
 

@@ -257,7 +257,7 @@ class Lookup:
     """A function that returns Spark columns, made by ``lookup``. Immutable and reusable.
 
     ``lookup(*keys)`` returns the column of results for the given key columns, which are names or
-    ``Column`` objects. ``spark.udf.register`` uses the attributes with Spark's names.
+    ``Column`` objects. The attributes such as ``evalType`` are for ``spark.udf.register``.
     """
 
     def __init__(self, options: CallOptions, returns: Any, deterministic: bool) -> None:
@@ -416,7 +416,7 @@ class Enrich:
 
 
 def _lenient_arguments(declared: Any, frame: DataFrame | None = None) -> dict[str, Any]:
-    """Return the arguments for ``Layout`` that a ``Lenient`` type needs; none for other types."""
+    """Return the additional arguments of ``Layout`` if ``declared`` is ``Lenient``, else none."""
     return {"lenient": True, "zone": session_zone(frame)} if isinstance(declared, Lenient) else {}
 
 

@@ -41,8 +41,8 @@ MOST_AUTO: Final = 1024
 """The maximum of concurrent calls with ``concurrency="auto"``, if no ``Limit`` bounds them."""
 
 PENDING_PER_CALL: Final = 64
-"""The default of ``Bounds(rows)`` is this number times ``concurrency``. While one call is slow,
-this many later rows per concurrent call can start."""
+"""The default of ``Bounds(rows)`` is ``concurrency`` times this number. So while one call is slow,
+the calls of many later rows can start."""
 
 MAX_DEFAULT_PENDING: Final = 65_536
 """The largest default of ``Bounds(rows)``, unless more rows than this can be in running calls."""
@@ -237,7 +237,7 @@ def options_of(
     if auto:
         pending = getattr(bounds, "rows", None)
         if pending is not None and batching is not None:
-            pending = max(1, pending // (2 * batching.rows))  # ``running_rows`` needs this number
+            pending = max(1, pending // (2 * batching.rows))  # inverts ``running_rows``
         most = (MOST_AUTO, policy.limit and policy.limit.concurrency, pending)
         concurrency = min(bound for bound in most if bound)
     return CallOptions(

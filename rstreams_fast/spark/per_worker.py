@@ -20,11 +20,11 @@ class PerWorker:
 
     Use it as ``using=rs.PerWorker(factory)``. The first partition in a worker enters the context
     manager. All later partitions in this worker, of all stages with the same ``PerWorker``, use the
-    same value. If a worker runs two of these stages at once, both use the value at the same time,
-    on any thread. A thread of a partition calls ``__enter__``, and the worker's main thread calls
-    ``__exit__``. ``__exit__`` gets no exceptions of failed partitions. If the factory raises an
-    exception, the next partition calls the factory again. An async context manager is refused: it
-    belongs to an event loop, and each partition has its own loop.
+    value of this context manager, too. If a worker runs two such stages at once, both use the value
+    at the same time, on any thread. A thread of a partition calls ``__enter__``, and the worker's
+    main thread calls ``__exit__``. ``__exit__`` gets no exceptions of failed partitions. If the
+    factory raises an exception, the next partition calls the factory again. An async context
+    manager is refused: it belongs to an event loop, and each partition has its own loop.
 
     ``__exit__`` is called when the worker ends by itself: after a minute without a task, after a
     task that failed or did not read all its input, and, without ``spark.python.worker.reuse``,

@@ -1,4 +1,4 @@
-"""The files of metrics: one file for each running stage and partition, and sums of ended ones.
+"""The files in which partitions report their metrics, and the sums of ended partitions.
 
 A *partition run* is one execution of a stage over one partition, in one task attempt. While it is
 running, it has its own file. When it ends, its metrics become a line in the file of its process.
@@ -61,15 +61,16 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""The sums keep details of this number of Spark stages, the latest ones: their partitions, and the
-partition runs that are not done, because Spark may make another attempt."""
+"""For this number of the latest Spark stages, ``Sums`` keeps the covered partitions, and the
+partition runs that are not done. It needs them if Spark makes another attempt."""
 
 MOST_KEPT: Final = 256
 """The maximum number of ended partition runs that are kept out of the sums because they are not
 done. If there are more, the earliest are added to the sums."""
 
 Place = tuple[str, int, int]
-"""The key of a stage of this package, the number of its Spark stage, and the partition."""
+"""Identifies a partition: the key of the stage, the number of its Spark stage, the partition's
+number."""
 
 
 def _place_of(run: StageMetrics) -> Place:
@@ -78,7 +79,9 @@ def _place_of(run: StageMetrics) -> Place:
 
 @dataclass
 class Sums:
-    """The summed metrics of the partition runs that have ended on one host.
+    """Sums of the metrics of ended partition runs on one host.
+
+    A partition run is one execution of a stage over one partition, in one task attempt.
 
     Attributes:
         stages: A sum for each stage.
@@ -96,8 +99,7 @@ class Sums:
 
     @classmethod
     def read(cls, file: Path) -> Sums:
-        """Read sums from ``file``. They are empty if it is missing or has an incompatible version.
-        """
+        """Read sums from ``file``; they are empty if it is missing or has an unknown format."""
         sums = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -120,10 +122,10 @@ class Sums:
         aside.replace(file)
 
     def add(self, run: StageMetrics, *, counts: bool) -> None:
-        """Add a partition run to the sums. Without ``counts``, only its calls are added.
+        """Add the metrics of a partition run to the sums.
 
-        ``counts`` is false for an attempt of a partition whose other attempt counts. Its calls are
-        added to ``repeated_attempts``.
+        If ``counts`` is false, because another attempt of the partition counts, only the calls of
+        this attempt are added, to ``repeated_attempts``.
         """
         total = self.stages.get(run.stage)
         if total is None:
@@ -294,7 +296,7 @@ STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
 _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
 
-# -- adding up -------------------------------------------------------------------------------------
+# -- sums of ended partition runs ------------------------------------------------------------------
 
 
 def fold(folder: Path, present: int) -> None:
@@ -390,7 +392,7 @@ def _non_default_fields(metrics: StageMetrics) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != _DEFAULTS.get(name)}
 
 
-# -- files and processes ---------------------------------------------------------------------------
+# -- reading files, identifying processes ----------------------------------------------------------
 
 
 _unreadable: Final[set[Path]] = set()

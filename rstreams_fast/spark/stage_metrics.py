@@ -215,7 +215,7 @@ def _table(rows: Iterable[tuple[str, Iterable[str]]]) -> str:
 
 
 def number_text(value: float, digits: int) -> str:
-    """Return ``value`` with ``digits`` significant digits. The integer part is never rounded."""
+    """Return ``value`` with ``digits`` significant digits, but with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
 
 

@@ -79,8 +79,7 @@ class StreamStage(FrameMap):
         return run_stream(self.options.fn, self.options.label, schema, partition, first)
 
     def describe(self) -> str:
-        """Return a readable description of the stream, the bounds and the threads of a partition.
-        """
+        """Return a readable description: the bounds and threads of a partition, and its stream."""
         options = self.options
         built = built_stream(options.fn, empty(), options.label)
         lines = [

@@ -52,7 +52,7 @@ def parse_ddl(ddl: str) -> Any:
         if _condition_of(refused) in _NO_SESSION:
             return None
         raise ValueError(str(refused)) from refused
-    ddl = _LENGTHS.sub("string", ddl)  # PySpark 3.5 refuses char here
+    ddl = _LENGTHS.sub("string", ddl)  # PySpark 3.5 refuses char(n)
     try:
         # Try the DDL string as a single type first, then as the columns of a table.
         return _schema_of(session, f"value {ddl}")["value"].dataType

@@ -1,4 +1,4 @@
-"""Shows a job to people: a bar while the job runs, then tables, a picture and a page.
+"""Shows the progress of a Spark job, and its metrics as tables, as a picture and as an HTML page.
 
 The package needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[report]'``.
 """
@@ -6,7 +6,7 @@ The package needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[repo
 from rstreams_fast._third_parties import importing
 
 with importing("rich", __name__, "'rstreams_fast[report]'"):
-    import rich as rich  # the modules below import rich
+    import rich as rich  # if rich is missing, the error says how to install it
 
 from rstreams_fast.spark.report.live import Display, make_console, watch
 from rstreams_fast.spark.report.page import write_page

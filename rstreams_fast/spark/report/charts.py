@@ -1,4 +1,4 @@
-"""The samples of a run as data for the charts of the page."""
+"""Converts the metric samples of a Spark job to data for the charts of the HTML page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["charts_of"]
 _MIB: Final = 1 << 20
 
 LEAST_SHARE: Final = 0.01
-"""A cause of waiting has a line in the chart if any point of the line has this share or more."""
+"""A cause of waiting is in the chart only if it takes this fraction of the time at some moment."""
 
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a chart. ``bound``: it shows the bound of the other line with this ``style``."""
+    """A line of a chart. With ``bound`` it shows the bound of the line with the same ``style``."""
 
     label: str
     style: int
@@ -30,15 +30,15 @@ class _Line:
 
 
 def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dict[str, Any]]:
-    """Return the charts: rates, calls in flight, what the tasks wait for, and bytes held.
+    """Return the charts: rates, calls in flight, causes of waiting, and bytes of input in memory.
 
     Args:
         samples: Samples of a ``Watch``.
-        most: The most samples to show. Default: all samples.
+        most: The maximum number of samples to show. Default: all samples.
     """
-    samples = list(samples)  # a copy: another thread may add to the list
+    samples = list(samples)  # a copy: ``Watch.look`` may append on another thread
     if most is not None and len(samples) > most:
-        samples = samples[:: -(len(samples) // most + 1)][::-1]  # keeps the latest sample
+        samples = samples[:: -(len(samples) // most + 1)][::-1]  # the latest sample is kept
     stages = list(samples[-1].calls) if samples else []
     seconds = [round(sample.seconds, 2) for sample in samples]
 
@@ -79,9 +79,9 @@ def charts_of(samples: Sequence[Sample], *, most: int | None = None) -> list[dic
 
 
 def _wait_lines(samples: Sequence[Sample]) -> list[_Line]:
-    """Return a line for each cause of waiting: its share of the time of all stages.
+    """Return a line for each cause of waiting: its percentage of the task time of all stages.
 
-    A point shows the share in the second before its sample.
+    Each point is a mean over the second before its sample.
     """
     shares: dict[str, list[float | None]] = {cause: [] for cause in CAUSES}
     first = 0

@@ -1,4 +1,4 @@
-"""Tables as HTML."""
+"""Converts tables to HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["html_of", "html_table"]
 
 
 def html_table(table: Table) -> str:
-    """Return a table as HTML; the first cell of each row is the heading of the row.
+    """Return a table as HTML. The first cell of each row becomes the heading of the row.
 
     Args:
         table: A table of rich. The cells are texts.
@@ -32,13 +32,13 @@ def html_of(
     numeric: Sequence[bool],
     ends: Sequence[bool] = (),
 ) -> str:
-    """Return a table as HTML.
+    """Return a table as HTML. The first cell of each row becomes the heading of the row.
 
     Args:
         heads: The headings of the columns, as HTML.
         rows: The cells, as HTML.
         numeric: For each column: whether it has numbers.
-        ends: For each row: whether a section ends after this row.
+        ends: For each row: whether a section of the table ends after this row.
     """
     kinds = ["n" if is_numeric else "t" for is_numeric in numeric]
     body = []

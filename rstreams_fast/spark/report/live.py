@@ -1,6 +1,7 @@
-"""Shows a running job on a terminal or in a notebook: a bar for the rows, and lines.
+"""Shows the progress of a running Spark job on a terminal or in a notebook.
 
-There is a line for each phase, and for each stall (a stage whose running calls do not end).
+It shows a bar for the rows, a line for each phase of the job, and a line for each stage that is
+stalled: a stage with running calls, none of which ends.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from rstreams_fast.spark.report.waits import Stall
 __all__ = ["Display", "make_console", "watch"]
 
 REFRESH_SECONDS: Final = 0.25
-"""How often ``watch`` reads the metrics."""
+"""Seconds between two readings of the metrics by ``watch``."""
 
 LINE_SECONDS: Final = 10.0
-"""How often a line is printed if there is no bar."""
+"""Seconds between two printed lines of progress, on a console that cannot show a bar."""
 
 PLAIN_WIDTH: Final = 120
-"""The number of columns of a console without a terminal."""
+"""The width of the console in characters, if standard output is no terminal."""
 
 
 def make_console(*, quiet: bool = False) -> Console:
-    """Return the console for standard output. Without a terminal it has ``PLAIN_WIDTH`` columns.
+    """Return a console for standard output; without a terminal it is ``PLAIN_WIDTH`` wide.
 
     In a notebook the console shows bars and tables as HTML. If the encoding of standard output
     lacks a character, the console prints a question mark.
@@ -63,7 +64,7 @@ def make_console(*, quiet: bool = False) -> Console:
 
 
 class _Replacing(io.TextIOBase):
-    """Writes to ``file``, with question marks for the characters that its encoding lacks."""
+    """A file that writes to another ``file``, with ``?`` for characters that its encoding lacks."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -95,12 +96,13 @@ def watch(
     page: bool = False,
     title: str = TITLE,
 ) -> Iterator[Watch]:
-    """Show a bar while the block runs an action, and tables at its end.
+    """Show a progress bar while an action of Spark runs in the block, and then tables.
 
-    A thread reads the metrics four times a second; it ends with the block. With ``page`` a browser
-    shows the run, too. The address of the page is printed, and is the ``url`` of the ``Watch``. The
-    server answers only at the loopback address, to every user of this machine. The server stops
-    within two seconds when the block ends; an open page keeps the last figures.
+    A thread reads the metrics four times a second until the block ends. With ``page=True`` a
+    browser can show the progress, too. The address of this page is printed, and is the ``url`` of
+    the ``Watch``. The page's server is reachable only at the loopback address, by every user of
+    this machine. It stops within two seconds when the block ends; an open page keeps the last
+    figures.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
@@ -108,11 +110,11 @@ def watch(
         stages: The names of the stages, in the order in which a row passes them. Default: the order
             of their start.
         console: A console of rich. Default: ``make_console()``.
-        page: Whether to serve a page that follows the run.
+        page: Whether to serve an HTML page that shows the progress.
         title: The heading of the page.
 
     Yields:
-        The ``Watch``, which ``write_page`` takes, and whose samples ``draw`` takes.
+        The ``Watch``. ``write_page`` takes this object, and ``draw`` takes its samples.
 
     Raises:
         OSError: There is no free port for the page.
@@ -150,10 +152,10 @@ def watch(
 
 
 class Display:
-    """Shows one run: a line for each phase, a bar for the rows, a line for each stall.
+    """Shows the progress of one job: a line for each phase, a bar, a line for each stalled stage.
 
-    One thread at a time may use the object, and calls it a few times a second. The object is a
-    context manager.
+    Its methods may be called by one thread at a time, a few times a second. The object is a context
+    manager.
 
     Args:
         console: A console of rich.
@@ -198,10 +200,10 @@ class Display:
             self.console.print(line, highlight=False)
 
     def show_phases(self, phases: Sequence[tuple[str, float]]) -> None:
-        """Show the phases that have begun so far.
+        """Show the phases that have begun since the last call.
 
         Args:
-            phases: The names of the phases, and when they began (``time.monotonic``).
+            phases: All phases so far, each with its name and its start time (``time.monotonic``).
         """
         for name, begin in list(phases)[len(self._phases) :]:
             if self._phases:
@@ -241,7 +243,7 @@ class Display:
             self.say(f"  {counts}")
 
     def finish(self, *, failed: bool) -> None:
-        """Show how long the last phase took, and how it ended.
+        """Print how long the last phase took, and whether it failed.
 
         Args:
             failed: Whether the phase failed.

@@ -1,4 +1,4 @@
-"""A run in a notebook: a bar that is updated in place, and tables as HTML."""
+"""Shows the progress bar of a job, and tables, in a notebook."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class ShownTable(Table):
 
 
 def show(title: str, table: Table) -> None:
-    """Show a table under its title as the output of the running cell."""
+    """Show a title and a table as output of the notebook cell that is running."""
     found = f"<p><b>{html.escape(title)}</b></p>{html_table(table)}"
     _display({"text/html": found, "text/plain": f"{title}\n{_plain_text(table)}"})
 
 
 def say(line: str) -> None:
-    """Show a line as the output of the running cell."""
+    """Show a line of text as output of the notebook cell that is running."""
     _display({"text/html": f"<div>{html.escape(line)}</div>", "text/plain": line})
 
 
@@ -53,7 +53,7 @@ def _display(bundle: dict[str, str], **words: Any) -> None:
 
 
 def _plain_text(shown: RenderableType) -> str:
-    """Return the text that a terminal without colours shows."""
+    """Return the text that a terminal without colours would show for a renderable of rich."""
     file = io.StringIO()
     console = Console(
         file=file,
@@ -67,9 +67,10 @@ def _plain_text(shown: RenderableType) -> str:
 
 
 class NotebookBar:
-    """Lines and a bar below them, as one output of a cell. Any thread may use the object.
+    """A progress bar below lines of text, in one output of a notebook cell.
 
-    It has the methods of rich's ``Progress`` that a ``Display`` calls.
+    It has the methods of rich's ``Progress`` that a ``Display`` calls. Any thread may use the
+    object.
     """
 
     def __init__(self) -> None:
@@ -81,20 +82,20 @@ class NotebookBar:
         self._number = 0
 
     def start(self) -> None:
-        """Show an empty output, which later calls replace."""
+        """Show an empty output, which later calls update."""
         _display(self._bundle(), display_id=self._id)
 
     def stop(self) -> None:
-        """Remove the bar. The lines that ``say`` has shown stay."""
+        """Remove the bar. The lines that ``say`` has shown remain."""
         self._change(None)
 
     def say(self, line: str) -> None:
-        """Show a line with rich's markup, above the bar."""
+        """Show a line above the bar. The line may have rich's markup."""
         self._lines.append(Text.from_markup(line).plain)
         self._change(self._task)
 
     def add_task(self, description: str, total: float | None = None, **fields: Any) -> TaskID:
-        """Show a bar instead of the present bar."""
+        """Show a new bar, which replaces the current bar."""
         self._number, self._begin = self._number + 1, time.monotonic()
         self._change({"name": description, "total": total, "completed": 0, **fields})
         return TaskID(self._number)
@@ -104,7 +105,7 @@ class NotebookBar:
         self._change(None)
 
     def update(self, _: TaskID, **fields: Any) -> None:
-        """Change these fields of the bar, and show them."""
+        """Change ``fields`` of the bar, and show the changed bar."""
         self._change({**(self._task or {}), **fields})
 
     def _change(self, task: dict[str, Any] | None) -> None:

@@ -1,4 +1,4 @@
-"""A run as one HTML document: where the job waits, figures, charts and tables."""
+"""Makes an HTML page about a Spark job: its main cause of waiting, figures, charts and tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ TITLE: Final = "Spark job"
 BOUNDS: Final = "High-water marks and bounds, per task and stage"
 
 MOST_LIVE: Final = 300
-"""The most samples in the charts of a live page, which receives all samples twice a second."""
+"""The maximum number of samples in each chart of a live page. The server sends all of them twice a
+second."""
 
 RECENT_TASK_TIME: Final = "the task time of the last ten seconds"
 WHOLE_TASK_TIME: Final = "the task time of the whole run"
@@ -54,13 +55,13 @@ def write_page(
     title: str = TITLE,
     tables: Sequence[tuple[str, Table]] | None = None,
 ) -> Path:
-    """Write a run to one HTML file: where it waited, charts over time, and tables.
+    """Write an HTML page about a job: its main cause of waiting, charts over time, and tables.
 
     The charts show values under the mouse, and can be zoomed. The file loads no other files.
 
     Args:
-        path: The file.
-        watch: The ``Watch`` that sampled the metrics of the run.
+        path: The file to write.
+        watch: The ``Watch`` that sampled the metrics of the job.
         title: The heading of the page.
         tables: Tables of rich, each with its heading. Default: the tables of work and of bounds.
 
@@ -73,11 +74,11 @@ def write_page(
 
 
 class Page:
-    """The document of a run, and its parts as they are now. Any thread may call the methods.
+    """An HTML page about a job, with the latest metrics. Any thread may call its methods.
 
     Args:
-        watch: Samples the metrics of the run. Another thread may call its ``look``.
-        title: The heading.
+        watch: The ``Watch`` that samples the metrics of the job. Another thread may call ``look``.
+        title: The heading of the page.
         rows: The number of rows of the whole job, if it is known.
         tables: As for ``write_page``.
     """
@@ -96,10 +97,10 @@ class Page:
         self._tables = tables
 
     def document(self, *, live: bool = False) -> str:
-        """Return the whole document.
+        """Return the whole HTML document.
 
         Args:
-            live: Whether the document receives ``news`` while it is open, from ``/events``.
+            live: Whether the open document updates itself, with ``news`` from the path ``/events``.
         """
         style, script = _style(), _script()
         policy = [
@@ -124,15 +125,16 @@ class Page:
                 _SECTION.format(heading=escape(heading), index=index, table=html_table(table))
                 for index, (heading, table) in enumerate(self._shown_tables())
             ),
-            # A stage's name may contain ``</script>``, which would end the element.
+            # Escape ``<``, because a stage's name may contain ``</script>``, which would end the
+            # script element.
             data=data.replace("<", r"\u003c"),
         )
 
     def news(self, outcome: str = RUNNING) -> dict[str, Any]:
-        """Return the parts of the page that change, by the ids of their elements, and the charts.
+        """Return what an open page must update: HTML by the id of its element, and the charts.
 
         Args:
-            outcome: ``RUNNING``, ``ENDED`` or ``FAILED``.
+            outcome: The state of the job: ``RUNNING``, ``ENDED`` or ``FAILED``.
         """
         tables = enumerate(html_table(table) for _, table in self._shown_tables())
         return {
@@ -195,7 +197,7 @@ class Page:
         )
 
     def _stages_table(self, outcome: str) -> str:
-        """Return a table of the stages: their calls, and the causes for which their tasks wait."""
+        """Return an HTML table with the calls of each stage, and with the causes of its waiting."""
         stages = self._watch.stages
         if outcome == RUNNING:
             times = self._watch.times_of_late()
@@ -235,7 +237,7 @@ def _share_bar(share: float) -> str:
     )
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- the files of the page: template, style and script ---------------------------------------------
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A picture of a run: throughput, calls in flight and bytes held, over time."""
+"""Draws a picture of a job: throughput, calls in flight and bytes of input over time."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def draw(
     most_running: int | None = None,
     most_bytes: int | None = None,
 ) -> Path:
-    """Draw the samples of a ``Watch``: rows a second, calls in flight and bytes held over time.
+    """Draw rows per second, calls in flight and bytes of input over time, and save the picture.
 
     Args:
-        samples: ``Watch.samples``.
-        path: The file; its ending says whether it is PNG, SVG or PDF.
+        samples: The ``samples`` of a ``Watch``.
+        path: The file to write. Its suffix decides the format: PNG, SVG or PDF.
         title: The heading of the picture.
-        most_running: The bound on the calls of each stage, over all tasks, drawn as a line.
-        most_bytes: The bound on the bytes of each stage, over all tasks, drawn as a line.
+        most_running: The bound on the calls of each stage, summed over all tasks; drawn as a line.
+        most_bytes: The bound on the bytes of each stage, summed over all tasks; drawn as a line.
 
     Returns:
         The path of the file.
@@ -44,7 +44,8 @@ def draw(
         import matplotlib as mpl
         import numpy as np
 
-        # Not pyplot, which has a backend for the whole process: a notebook shows its plots by it.
+        # Do not use pyplot: it changes the backend of the whole process, which a notebook uses to
+        # show its own plots.
         from matplotlib.figure import Figure
 
     stages = list(samples[-1].calls if samples else ())
@@ -61,7 +62,7 @@ def draw(
             "font.family": "DejaVu Sans",
             "font.size": 10,
             "axes.grid": True,
-            "text.parse_math": False,  # a "$" in a text is a dollar sign
+            "text.parse_math": False,  # show "$" as a dollar sign, not as a formula
         }
     ):
         figure = Figure(figsize=(10, 9), layout="constrained")
@@ -78,7 +79,8 @@ def draw(
         held.set_title("Input held by the stages", loc="left")
         held.set_ylabel("MiB")
         for stage, colour in colours.items():
-            # A legend leaves out labels that begin with an underscore.
+            # matplotlib omits labels with a leading underscore from the legend, so put a space
+            # before.
             label = f" {stage}" if stage.startswith("_") else stage
             calls = [sample.calls.get(stage, 0) for sample in samples]
             per_second = np.array(rates(samples, calls), float)

@@ -1,4 +1,4 @@
-"""Samples of the metrics of stages over time, for a bar and for charts; finds stalled stages."""
+"""Samples the metrics of stages over time, for progress bars and charts. Finds stalled stages."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from rstreams_fast.spark.report.waits import Stall, TaskTime
 __all__ = ["STALL_SECONDS", "Sample", "Watch", "rates"]
 
 STALL_SECONDS: Final = 2.0
-"""A stage is reported as stalled if it has running calls and none of them ends for this time. Calls
-that wait for a limit or before their next attempt do not count."""
+"""A stage is stalled if it has running calls and none of them ends during this time. Calls that
+wait for a limit, or before their next attempt, do not count."""
 
 LAG_SECONDS: Final = 0.5
-"""How old the seconds of waiting may be at a look: workers write them a few times a second."""
+"""The maximum age of the waiting times in the metrics: workers write them a few times a second."""
 
 RATE_SECONDS: Final = 2.0
-"""The rate that is shown is the mean of the last ``RATE_SECONDS``."""
+"""``Watch.rate`` is the mean rate over this number of seconds."""
 
 ADVICE_SECONDS: Final = 10.0
-"""The advice on a running job considers only this number of the latest seconds."""
+"""The advice about a running job uses only the metrics of the last ``ADVICE_SECONDS``."""
 
 MOST_SAMPLES: Final = 2_400
-"""When there are more samples, every second one is dropped: first after ten minutes."""
+"""The maximum number of samples. If there are more, every second sample is dropped. With four
+samples a second this happens after ten minutes."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The metrics of the stages at one moment; several tasks are summed up.
+    """The metrics of all stages at one moment. Each value is the sum over all tasks of a stage.
 
     Attributes:
-        seconds: Seconds since the first look.
-        rows: Rows that the last stage has passed on. If no task ran at the first look, the rows
-            until then are of earlier actions, and are left out.
+        seconds: Seconds since the first sample.
+        rows: Rows that the last stage has passed on. If no task was running at the first sample,
+            the rows until then belong to earlier actions, and are not included.
         calls: Calls begun, by stage.
         running: Calls in flight, by stage.
-        buffered: Bytes held, by stage.
-        most_running: The bound on calls in flight, by stage: the sum over the tasks that run.
-        failures: Calls that failed in the end, by stage.
-        times: How the tasks have spent their seconds until now, by stage.
+        buffered: Bytes of input in memory, by stage.
+        most_running: The bound on calls in flight, by stage: the sum over the running tasks.
+        failures: Calls that failed after all their attempts, by stage.
+        times: How the tasks have spent their seconds so far, by stage.
     """
 
     seconds: float
@@ -56,21 +57,21 @@ class Sample:
 
 
 class Watch:
-    """Reads the metrics of stages again and again, and keeps at most 2 400 samples.
+    """Samples the metrics of stages at each call of ``look``, and keeps at most 2 400 samples.
 
-    When there are more samples, every second one is dropped. Only one thread may call ``look``.
+    If there are more samples, every second sample is dropped. Only one thread may call ``look``.
 
     Args:
         metrics: The ``Metrics`` that the stages were given.
-        stages: The names of the stages, in the order in which a row passes them. Default: all, in
-            the order of their start.
+        stages: The names of the stages, in the order in which a row passes them. Default: all
+            stages, in the order of their start.
         clock: Returns the time, in seconds.
 
     Attributes:
         samples: The samples so far.
-        stalls: The stages that were stalled at the latest look.
-        stages: The metrics of the latest look, by stage.
-        url: The address of the live page; empty if there is none.
+        stalls: The stages that were stalled at the latest sample.
+        stages: The metrics at the latest sample, by stage.
+        url: The address of the live page; empty if there is no live page.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Watch:
         self.url = ""
 
     def look(self) -> Sample:
-        """Read the metrics now, keep a sample of them, and return it."""
+        """Read the metrics now. Keep them as a new sample, and return this sample."""
         is_first = self._begin is None
         if self._begin is None:
             self._begin = self._clock()
@@ -118,11 +119,12 @@ class Watch:
             failures={stage: total.failures for stage, total in totals.items()},
             times=self._times(totals, now),
         )
-        # Set ``stages`` before the sample is added: other threads look up its stages there.
+        # Set ``stages`` before adding the sample: another thread that reads the sample looks up its
+        # stages there.
         self.stages = totals
         self.samples.append(sample)
         if len(self.samples) > MOST_SAMPLES:
-            self.samples = self.samples[::2]  # a new list: other threads read the old one
+            self.samples = self.samples[::2]  # a new list: other threads iterate the old
         self.stalls = [
             stall for stage, total in totals.items() if (stall := self._stalled(stage, total, now))
         ]
@@ -139,7 +141,7 @@ class Watch:
     def times_of_late(self) -> dict[str, TaskTime]:
         """Return how the tasks have spent the last ten seconds, by stage.
 
-        If no task has worked in this time, the result covers the whole run. Any thread may call
+        If no task has worked in these seconds, the result covers the whole job. Any thread may call
         this method.
         """
         samples = self.samples
@@ -154,8 +156,8 @@ class Watch:
         return recent if any(time.seconds for time in recent.values()) else latest.times
 
     def _stalled(self, stage: str, total: StageMetrics, now: float) -> Stall | None:
-        # Each begin or end of a call changes ``running``. If a call begins when another ends,
-        # ``running`` is the same, but ``attempts`` has grown.
+        # Any progress changes this tuple. If one call begins when another ends, ``running`` stays
+        # the same, but ``attempts`` grows.
         progress = (total.attempts, total.calls, total.running, total.rows_out)
         waited = total.waited_limit + total.waited_service + total.waited_retry
         at_service = self._in_flight[stage] - waited
@@ -163,14 +165,15 @@ class Watch:
         if progress != before or not total.running:
             self._progress[stage] = (progress, now, at_service)
             return None
-        # The calls may all wait for their limit, or before their next attempt: this is no stall.
+        # It is no stall if all calls wait for their limit, or before their next attempt. So the
+        # calls must also have spent enough time at the service.
         least = STALL_SECONDS / 2 + total.running * LAG_SECONDS
         if now - since < STALL_SECONDS or at_service - at_service_then < least:
             return None
         return Stall(stage, now - since, total.running)
 
     def rate(self) -> float:
-        """Return the rows per second in the last ``RATE_SECONDS``."""
+        """Return the rows per second of the last stage, over the last ``RATE_SECONDS``."""
         if not self.samples:
             return 0.0
         latest = self.samples[-1]
@@ -184,7 +187,7 @@ class Watch:
 
 
 def rates(samples: Sequence[Sample], counts: Sequence[int]) -> list[float | None]:
-    """Return counts per second at each sample: the mean of about the last second before it.
+    """Return the increase of ``counts`` per second at each sample: the mean over the last second.
 
     Args:
         samples: Samples of a ``Watch``.

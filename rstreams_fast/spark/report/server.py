@@ -1,4 +1,4 @@
-"""The live page of a run, served to the browsers of this machine."""
+"""Serves the live page of a job to the browsers of this machine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ __all__ = ["PageServer"]
 LOOPBACK: Final = "127.0.0.1"
 
 HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""The values of the header ``Host`` that the server accepts. The name of another site may resolve
-to 127.0.0.1, but then the browser sends that name as ``Host``. A tunnel may change the port."""
+"""The accepted values of the header ``Host``, against DNS rebinding: the name of another site may
+resolve to 127.0.0.1, but then the browser sends that name. Any port is accepted, because an SSH
+tunnel may change it."""
 
 NEWS_SECONDS: Final = 0.5
-"""How often a page receives new figures (``news``)."""
+"""Seconds between two updates of an open page."""
 
 CLOSE_SECONDS: Final = 0.7
-"""How long a closing server waits until the pages have received the last news. This is also the
-time-out of a connection for reading a line, and for sending an answer."""
+"""The maximum number of seconds that a closing server waits for the pages to receive the last
+update. It is also the time-out of a connection for reading a line or sending an answer."""
 
 MOST_CONNECTIONS: Final = 32
-"""The most connections. Each connection has a thread. The server refuses further connections."""
+"""The maximum number of connections; each has a thread. The server refuses further connections."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -43,7 +44,7 @@ _HEADERS: Final = {
 
 
 class PageServer:
-    """Serves a page on a free port of the loopback address until it is closed.
+    """Serves a page on a free port of the loopback address until ``close`` is called.
 
     Args:
         page: The page. Several threads call its methods.
@@ -64,10 +65,10 @@ class PageServer:
         self._thread.start()
 
     def close(self, outcome: str) -> None:
-        """Send the last figures to the open pages, and stop within two seconds.
+        """Send the last update to the open pages, and stop the server within two seconds.
 
         Args:
-            outcome: How the run ended: ``ENDED`` or ``FAILED``.
+            outcome: How the job ended: ``ENDED`` or ``FAILED``.
         """
         self._server.shutdown()
         self._thread.join()
@@ -76,10 +77,10 @@ class PageServer:
 
 
 class _Server(socketserver.TCPServer):
-    """A server with a thread for each connection. When it closes, it ends all these threads.
+    """An HTTP server with a thread for each connection. ``finish`` ends all these threads.
 
-    The threading server of ``http.server`` is not used: it asks a name server for its own name, and
-    waits without end for a client that sends its request byte by byte.
+    ``ThreadingHTTPServer`` does not fit: it asks DNS for its own host name, and it has no time-out
+    for a client that sends its request byte by byte.
     """
 
     request_queue_size = MOST_CONNECTIONS
@@ -93,7 +94,7 @@ class _Server(socketserver.TCPServer):
         super().__init__((LOOPBACK, 0), _Handler)
 
     def news(self) -> bytes:
-        """Return the news as JSON: the parts of the page that change, at most 0.25 s old."""
+        """Return the update for open pages as JSON, at most 0.25 seconds old."""
         with self._changed:
             outcome, made, news = self._latest
             if outcome != self._outcome or time.monotonic() - made > NEWS_SECONDS / 2:
@@ -102,12 +103,12 @@ class _Server(socketserver.TCPServer):
             return news
 
     def wait(self) -> bool:
-        """Wait until the pages need new figures; return whether the run has ended."""
+        """Wait until the next update is due or the job ends. Return whether the job has ended."""
         with self._changed:
             return self._changed.wait_for(lambda: self._outcome != RUNNING, NEWS_SECONDS)
 
     def finish(self, outcome: str) -> None:
-        """Send the last figures to the open pages; then end all connections."""
+        """Send the last update to the open pages; then end all connections and their threads."""
         with self._changed:
             self._outcome = outcome
             self._changed.notify_all()
@@ -134,7 +135,7 @@ class _Server(socketserver.TCPServer):
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
-            with contextlib.suppress(OSError):  # the browser has closed the page
+            with contextlib.suppress(OSError):  # the browser may have closed the page
                 self.finish_request(request, client_address)
         finally:
             self.shutdown_request(request)
@@ -173,4 +174,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "rstreams_fast"
 
     def log_message(self, *_: object) -> None:
-        """Print nothing: requests in the terminal would disturb the bar."""
+        """Print nothing: a log line on the terminal would disturb the progress bar."""

@@ -1,4 +1,4 @@
-"""Tables of the work of stages, of their waiting times, and of their largest values and bounds."""
+"""Tables of the metrics of stages: work and waiting times, and high-water marks beside bounds."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 _KIB: Final = 1024
 
 MOST_TYPES: Final = 3
-"""The most types of exceptions that the table shows."""
+"""The table shows the counts of at most this many types of exceptions."""
 
 SHARES: Final = (0.5, 0.95, 0.99)
-"""The shares of attempts whose latencies the table shows."""
+"""The quantiles of the latency of attempts that the table shows."""
 
 
 def _failures_text(stage: StageMetrics) -> str:
@@ -56,7 +56,7 @@ def _spent_text(stage: StageMetrics) -> str:
 
 
 def latencies(stage: StageMetrics) -> str:
-    """Return the seconds in which 50, 95 and 99 of 100 attempts ended, as a text.
+    """Return the 50th, 95th and 99th percentile of the seconds of an attempt, as a text.
 
     Args:
         stage: The metrics of the stage.
@@ -91,7 +91,7 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
 
 
 def human_bytes(count: float) -> str:
-    """Return a number of bytes as a text for people: ``3.1 MiB``.
+    """Return a number of bytes as a text with a unit, such as ``3.1 MiB``.
 
     Args:
         count: The number of bytes.
@@ -104,7 +104,7 @@ def human_bytes(count: float) -> str:
 
 
 def print_table(console: Console, title: str, table: Table) -> None:
-    """Print a table under its title.
+    """Print a title and a table; in a notebook, show them as HTML.
 
     Args:
         console: A console of rich.
@@ -120,7 +120,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
 
 
 def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: float) -> None:
-    """Print where the job waited, then the tables of work and of bounds.
+    """Print the main cause of waiting, then the tables of work and of bounds.
 
     Args:
         console: A console of rich.
@@ -134,7 +134,7 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
 def print_tables_of(
     console: Console, stages: Mapping[str, StageMetrics], rows: int, seconds: float
 ) -> None:
-    """Print the same as ``print_tables``, for an action that passed on this number of ``rows``."""
+    """Print the tables of ``print_tables`` for an action that passed on this number of ``rows``."""
     if console.is_jupyter and not console.quiet:
         say(advise(stages))
     else:
@@ -149,7 +149,7 @@ def print_tables_of(
 
 
 def work_table(stages: Mapping[str, StageMetrics]) -> Table:
-    """Return the table of the work of each stage, and of its waiting times.
+    """Return a table of the counts and the waiting times of each stage.
 
     Args:
         stages: The metrics of the stages, by the names to show.
@@ -164,7 +164,7 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
 
 
 def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
-    """Return the table of the largest values that a stage had in one task, beside their bounds.
+    """Return a table of the highest values that a stage had in one task, beside their bounds.
 
     Args:
         stages: The metrics of the stages, by the names to show.

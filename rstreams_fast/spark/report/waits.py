@@ -1,4 +1,4 @@
-"""The causes for which a stage's tasks wait, and the sentence that says where a job waits."""
+"""Finds what the tasks of a stage wait for, and gives advice about the main cause of waiting."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ CAUSES: Final = {
     "upstream": "upstream (input)",
     "downstream": "downstream (output)",
 }
-"""What a task spends its time on: the names in the code, and the words that people see."""
+"""What the tasks of a stage spend time on: the names in the code, and the texts in reports."""
 
 ALL_IN_FLIGHT: Final = 0.8
-"""If the calls in flight reach this share of their bound, the advice is a higher bound."""
+"""If calls in flight reach this fraction of their bound, ``_remedy`` suggests a higher bound."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A stage that has running calls, none of which ends.
+    """A stage that is stalled: it has running calls, and none of them ends.
 
     Attributes:
         stage: The name of the stage.
         seconds: For how many seconds no call has ended.
-        running: How many calls are running.
+        running: The number of running calls.
     """
 
     stage: str
@@ -44,14 +44,16 @@ class Stall:
 
 @dataclass(frozen=True)
 class TaskTime:
-    """The seconds of a stage's tasks and calls until one moment, or between two moments.
+    """How the tasks and calls of a stage spent time, until one moment or between two moments.
+
+    A task second is a second of one running task.
 
     Attributes:
         upstream: Task seconds without input.
         calls: Task seconds in which the stage waited for calls, or worked on their results.
-        downstream: Task seconds with results that Spark did not take.
+        downstream: Task seconds in which results were ready, and Spark did not take them.
         loop: The part of ``calls`` in which a function blocked the event loop.
-        service: Seconds of all attempts together.
+        service: Seconds that all attempts took together.
         limit: Seconds that all calls together waited for a ``Limit``.
         retry_after: Seconds that all calls together waited because of ``RetryAfter``.
         retry: Seconds that all calls together waited before a retry.
@@ -70,12 +72,12 @@ class TaskTime:
 
     @classmethod
     def of(cls, stage: StageMetrics, in_flight: float = 0.0) -> TaskTime:
-        """Return the seconds until now.
+        """Return the times of a stage from its start until now.
 
         Args:
             stage: The metrics of the stage.
-            in_flight: The seconds of all calls in flight, from the samples. Attempts that have not
-                ended have no latency: the result has these seconds instead.
+            in_flight: The seconds that all calls together were in flight, estimated from samples.
+                It includes attempts that have not ended, which the latencies in ``stage`` lack.
         """
         waited = stage.waited_limit + stage.waited_service + stage.waited_retry
         return cls(
@@ -91,26 +93,27 @@ class TaskTime:
         )
 
     def since(self, before: TaskTime) -> TaskTime:
-        """Return the seconds since the moment of ``before``.
+        """Return the times between an earlier moment and this moment.
 
         Args:
-            before: The seconds until an earlier moment.
+            before: The times until the earlier moment.
         """
         names = [field.name for field in fields(TaskTime)]
-        # A sum decreases when a new attempt of a task replaces an old one.
+        # A sum can decrease, if a new attempt of a task replaces an old attempt in the sum.
         spent = {name: max(0.0, getattr(self, name) - getattr(before, name)) for name in names}
         return TaskTime(**{**spent, "loop": min(spent["loop"], spent["calls"])})
 
     @property
     def seconds(self) -> float:
-        """All task seconds."""
+        """All task seconds: waiting for input, for calls and for Spark to take the output."""
         return self.upstream + self.calls + self.downstream
 
     def by_cause(self) -> dict[str, float]:
-        """Return the task seconds of each of ``CAUSES``.
+        """Return how the task seconds are divided among ``CAUSES``.
 
-        The task seconds with calls in flight are divided in the same proportion as the seconds of
-        all calls: service, limit, ``RetryAfter`` and retries.
+        Several calls are in flight at once, so the seconds of calls are not task seconds. The task
+        seconds with calls in flight are divided in proportion to the call seconds: at the service,
+        and waiting for the limit, for ``RetryAfter`` and for retries.
         """
         waits = {
             "service": self.service,
@@ -120,7 +123,7 @@ class TaskTime:
         }
         in_calls = sum(waits.values())
         left = self.calls - self.loop
-        # If the calls took less than the task's time, the rest is the work of the task itself.
+        # If all calls together took less time than the task, the rest is Python work of the task.
         waited = min(left, in_calls)
         parts = {
             name: waited * part / in_calls if in_calls else 0.0 for name, part in waits.items()
@@ -138,14 +141,14 @@ def advise(
     times: Mapping[str, TaskTime] | None = None,
     stalls: Sequence[Stall] = (),
 ) -> str:
-    """Return one line: where the job waits, and which setting would help.
+    """Return one line of advice: what the job waits for, and which setting would help.
 
     Args:
         stages: The metrics of the stages, by the names to show, in the order in which a row passes
             them.
-        times: The task seconds to judge, by stage, of a job that runs: ``Watch.times_of_late``.
-            Default: all task seconds.
-        stalls: The stages that have running calls, none of which ends.
+        times: For a running job: its recent task seconds by stage, as ``Watch.times_of_late``
+            returns them. Default: the task seconds of the whole job.
+        stalls: The stalled stages: they have running calls, none of which ends.
     """
     if stalls:
         worst = max(stalls, key=lambda stall: stall.seconds)
@@ -171,11 +174,11 @@ def advise(
 
 
 def _find_bottleneck(times: Mapping[str, TaskTime]) -> tuple[str, str, float] | None:
-    """Return the stage that the others wait for, its main cause, and the share of its time.
+    """Return what takes most of a stage's time: the stage, the cause, and the fraction.
 
-    A stage waits for input because of the stage before it, and for output because of the next
-    stage. So waits for input count only for the first stage, and waits for output only for the
-    last stage.
+    A stage in the middle waits for input if the stage before it is slow, and for output if the next
+    stage is slow. So waits for input count only for the first stage, and waits for output only for
+    the last stage.
     """
     busy = [name for name, time in times.items() if time.seconds > 0]
     candidates = [
@@ -203,7 +206,7 @@ _WAIT_PHRASES: Final = {
 
 
 def _remedy(cause: str, stage: StageMetrics, time: TaskTime) -> str:
-    """Return a sentence: which setting to change, so that ``stage`` waits less for ``cause``."""
+    """Return a sentence about the setting to change, so that ``stage`` waits less for ``cause``."""
     if cause == "service":
         at_once = (time.service + time.limit + time.retry_after + time.retry) / time.calls
         if at_once >= ALL_IN_FLIGHT * stage.concurrency:

@@ -1,1 +1,1 @@
-"""``rstreams-fast run``: calls a function for the rows of files, without a program."""
+"""``rstreams-fast run``: a command that calls a function for each row of files, using Spark."""

@@ -38,7 +38,7 @@ DEFAULT_CACHE: Final = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the arguments of the command."""
+    """Add the arguments of ``rstreams-fast run`` to ``parser``."""
     parser.usage = (
         "rstreams-fast run --input PATH --output PATH --call MODULE:FUNCTION --on COLUMN "
         '--add "NAME TYPE" [options]'
@@ -134,7 +134,7 @@ _ARGUMENTS: Final[dict[str, dict[str, _Argument]]] = {
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command, on the main thread; return the exit status."""
+    """Run the command and return its exit status. Call this function on the main thread."""
     from rstreams_fast.spark.shell.job import Job
 
     stopped = False
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
             failed = job.failed
             _print_error(f"stopped, but the output {options.output} is complete")
         except (CommandError, JobError) as failure:
-            if stopped:  # Ctrl-C ended Java, too, which caused this error
+            if stopped:  # the error came only because Ctrl-C also ended Java
                 return _report_stopped(job)
             _print_error(str(failure))
             if isinstance(failure, CommandError):

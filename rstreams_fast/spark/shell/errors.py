@@ -1,4 +1,4 @@
-"""The errors that stop ``rstreams-fast run``, and its exit statuses."""
+"""The errors that stop ``rstreams-fast run``, their messages, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = [
 ]
 
 EXIT_OK: Final = 0
-"""Every row is in the output."""
+"""All rows are in the output."""
 EXIT_FAILED: Final = 1
-"""A call or Spark failed. There is no output."""
+"""A call of the function failed, or Spark failed. There is no output."""
 EXIT_WRONG: Final = 2
 """The command is wrong, or something is not installed. No call was made."""
 EXIT_DEAD_LETTERS: Final = 3
-"""The output is there, and some rows are dead letters."""
+"""The output is complete, but some rows are dead letters: their calls failed."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C stopped the command. Shells use this status, too."""
+"""Ctrl-C stopped the command. Shells use the same status."""
 
 
 class CommandError(Exception):
-    """A mistake of the user. The text of the exception is the whole message."""
+    """The user has made a mistake. The text of the exception is the whole message to the user."""
 
 
 class JobError(Exception):
-    """A call or Spark failed. The text of the exception is the whole message."""
+    """A call of the function failed, or Spark failed. The text is the whole message to the user."""
 
 
 _OPTIONS: Final[Mapping[str, str]] = {
@@ -61,11 +61,11 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "Journal(version)": "--journal-version",
     "Failures(at_most)": "--max-failures",
 }
-"""The arguments of ``enrich`` and of policies, with the command's options for them."""
+"""Maps the names of arguments in error messages to the options of the command."""
 
 
 def command_message(refused: Exception) -> str:
-    """Return the message of an ``enrich`` error, with the command's options for its arguments."""
+    """Return the message of an error, with the command's options instead of argument names."""
     text = one_line_message(str(refused))
     for word, option in _OPTIONS.items():
         text = re.sub(rf"^{re.escape(word)}(?=[:= ])", option, text)
@@ -73,7 +73,7 @@ def command_message(refused: Exception) -> str:
 
 
 def one_line_message(text: str) -> str:
-    """Return a message of Spark on one line, without the query plan and the stack trace."""
+    """Return an error message of Spark on one line, without the query plan and the stack trace."""
     message, _, _ = text.strip().partition("\n\n")
     message, _, _ = message.partition("\n== ")
     message, _, _ = message.partition(";\n'")
@@ -88,13 +88,14 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:\w+\.)*", re.MULTILINE)
 
 
 def spark_message(text: str) -> str:
-    """Return the messages of a failed job and its causes in one line, without Java's frames.
+    """Return the messages of a failed Spark job and its causes on one line, without stack traces.
 
-    If a record cannot be read, the line also names options that may help.
+    If Spark could not read a record of the input, the line also names options that may help.
     """
     messages: list[str] = []
     for each in _CAUSE.split(text):
-        # Exceptions of Java itself have no condition in brackets, but may give the only reason.
+        # Exceptions of Java itself have no error condition in brackets. Include them: an exception
+        # of this kind may be the only cause.
         messages += map(str.strip, _CONDITION.findall(each) or [one_line_message(each)])
     message = " ".join(filter(None, dict.fromkeys(messages)))
     if "Malformed" in message:
@@ -109,17 +110,17 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _GROUP: Final = f"+ Exception Group {_TRACEBACK}"
 _FILE: Final = re.compile(r'  File "([^"]+)", line \d+, in ')
 _MARGIN: Final = re.compile(r"\s*\| ?")
-"""The beginning of each line of an exception group."""
+"""Matches the margin at the left of each line in the traceback of an exception group."""
 _RULE: Final = re.compile(r"\s*\+-[-+]*( (\d+|\.\.\.) -+)?$")
-"""A line between two exceptions of a group."""
+"""Matches a line that separates two exceptions in the traceback of an exception group."""
 _JAVA: Final = re.compile(r"\s*(SQLSTATE:|Driver stacktrace:|JVM stacktrace:)")
-"""A line that follows the message of an exception, other than Java's frames."""
+"""Matches the first line of Java's text after the message of a Python exception."""
 
 
 def worker_exception(text: str) -> str | None:
-    """Return the exception of a Python worker, with only the lines of the user's code.
+    """Return the exception that a Python worker raised, with only the stack frames of user's code.
 
-    ``None`` if no worker raised an exception.
+    Return ``None`` if no worker raised an exception.
     """
     lines = text.splitlines()
     begins = [i for i, line in enumerate(lines) if _TRACEBACK in line and not _MARGIN.match(line)]
@@ -135,14 +136,14 @@ def worker_exception(text: str) -> str | None:
         elif (margin := _MARGIN.match(line)) is None:
             break
         elif line.endswith(_TRACEBACK):
-            parts[-1].clear()  # the causes of this exception
+            parts[-1].clear()  # drop the lines of the exception's cause
         else:
             parts[-1].append(line[margin.end() :])
     return "\n".join(filter(None, map(_user_lines, parts)))
 
 
 def _user_lines(lines: Sequence[str]) -> str:
-    """Return the message that follows the frames in ``lines``, then the frames of user's code."""
+    """Return the message of a traceback, followed by the stack frames of user's code."""
     frames: list[str] = []
     last: Sequence[str] = []
     is_own = False
@@ -172,14 +173,14 @@ _LIBRARIES: Final = (
 
 def _is_user_file(file: str) -> bool:
     path, here = Path(file), Path.cwd()
-    if path.is_relative_to(here):  # the directory of a project may have the name of a library
+    if path.is_relative_to(here):  # a project directory may be named like a library
         path = path.relative_to(here)
     return not any(part in _LIBRARIES for part in path.parts) and not file.startswith("<")
 
 
 def exception_line(raised: BaseException) -> str:
-    """Return an exception of the user's module in one line, with the place that raised it."""
+    """Return an exception of the user's module on one line, with the file and line of the error."""
     own = [f for f in traceback.extract_tb(raised.__traceback__) if _is_user_file(f.filename)]
     where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    # Not ``format_exception_only``: an exception may have several lines, and notes after them.
+    # ``format_exception_only`` would return several lines for some exceptions, and their notes.
     return one_line_message(f"{type(raised).__name__}: {raised}".removesuffix(": ")) + where

@@ -1,4 +1,4 @@
-"""The estimated cost of a run, before the first call."""
+"""Estimates the calls and the costs of a job, for ``rstreams-fast run --explain``."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "estimate_lines"]
 
 DEVIATION: Final = 0.01
-"""The relative standard deviation of the number of different keys."""
+"""The relative standard deviation of the estimated number of distinct keys."""
 
 SAMPLE_ROWS: Final = 1000
-"""About how many rows are sampled to estimate the units that calls cost."""
+"""About how many rows are sampled to estimate the cost of calls in units such as tokens."""
 
 CALL_SECONDS: Final = 0.1
-"""The seconds of a call in the printed example."""
+"""The estimated seconds of the whole job assume that each call takes this time."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The numbers of rows and keys that one worker gets."""
+    """The numbers of rows, of rows with a key, and of different keys that one worker gets."""
 
     rows: int
     with_key: int
     different: int
 
     def calls(self, entries: int | None) -> float:
-        """Return how many rows cause a call, if the worker keeps ``entries`` results."""
+        """Return the estimated number of calls, if the worker's cache keeps ``entries`` results."""
         if entries is None:
             return self.with_key
         fits = min(1.0, entries / max(1, self.different))
@@ -42,13 +42,13 @@ class Keys:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The numbers of rows and keys of an input, from which the cost follows."""
+    """The numbers of rows and of keys in an input, from which the cost is estimated."""
 
     workers: Sequence[Keys]
     different: int
-    """The number of different keys in all rows."""
+    """The number of different keys in the whole input."""
     sample: Sequence[tuple[Any, ...]]
-    """Keys without nulls, of about ``SAMPLE_ROWS`` rows."""
+    """The keys of about ``SAMPLE_ROWS`` rows, without the keys that have a null."""
 
     @classmethod
     def of(
@@ -56,19 +56,20 @@ class Estimate:
     ) -> Estimate:
         """Count the rows and the keys of ``frame``, in one pass over the key columns.
 
-        All rows are counted: a sample would not show how often keys recur in the whole input, and
+        All rows are counted. A sample would not show how often keys recur in the whole input, and
         so how many calls a cache saves.
 
         Args:
             frame: The input.
-            on: Its key columns.
-            slots: How many tasks run at once, if that is known.
-            sampled: Whether the result has a sample of keys, which takes a second pass.
+            on: The names of its key columns.
+            slots: How many tasks run at once; ``None`` if this is not known.
+            sampled: Whether to sample keys, too. This takes a second pass.
         """
         from pyspark.sql import functions as f
 
         keys = [f.col(f"`{name.replace('`', '``')}`") for name in on]
-        # By default Spark refuses the hash of a map, as equal maps may have different hashes.
+        # Allow map columns as keys. By default Spark refuses to hash a map, because equal maps may
+        # have different hashes.
         frame.sparkSession.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
         key = f.when(~f.greatest(*(k.isNull() for k in [*keys, keys[0]])), f.xxhash64(*keys))
         place = f.spark_partition_id()
@@ -94,25 +95,25 @@ class Estimate:
 
     @property
     def rows(self) -> int:
-        """The number of all rows."""
+        """The number of rows in the input."""
         return sum(part.rows for part in self.workers)
 
     @property
     def with_key(self) -> int:
-        """The number of rows without a null in their key."""
+        """The number of rows whose key columns have no null."""
         return sum(part.with_key for part in self.workers)
 
     def calls(self, policy: PolicySettings, batch: int | None) -> int:
-        """Return how many calls the run will make, with lists of ``batch`` keys if it is given."""
+        """Return the estimated number of calls. A call has a list of ``batch`` keys, if given."""
         entries, workers = None, self.workers
         if policy.cache is not None:
             entries = policy.cache.entries
-            if policy.cache.scope == "executor":  # the workers of a host share the cache
+            if policy.cache.scope == "executor":  # one cache for all workers of a host
                 workers = [Keys(self.rows, self.with_key, self.different)]
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in workers)
 
     def units(self, policy: PolicySettings) -> dict[str, float]:
-        """Return the cost of all calls, in the units of the limit."""
+        """Return the estimated cost of all calls: the amount of each unit that the limit counts."""
         limit, keys = policy.limit, list(self.sample)
         if limit is None or not limit.units or not keys:
             return {}
@@ -126,7 +127,7 @@ class Estimate:
 def estimate_lines(
     estimate: Estimate, policy: PolicySettings, *, concurrency: int, batch: int | None
 ) -> list[str]:
-    """Return lines of text about the calls, the seconds, and the load on the service."""
+    """Return the lines of ``--explain`` about the calls, the time, and the load on the service."""
     without = estimate.rows - estimate.with_key
     calls = estimate.calls(policy, batch)
     lists = "" if batch is None else f" of up to {batch} keys each"
@@ -149,7 +150,7 @@ def estimate_lines(
     workers = max(1, len(estimate.workers))
     at_once, bounds, least = workers * concurrency, [], 0.0
     if (limit := policy.limit) is not None:
-        # With this scope each worker has a limit of its own.
+        # With the scope "process" each worker has its own limit.
         times = workers if limit.scope == "process" else 1
         at_once = min(at_once, (limit.concurrency or at_once) * times)
         if limit.numbers.rate is not None:

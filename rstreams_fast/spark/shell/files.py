@@ -1,4 +1,4 @@
-"""The files of a run: how Spark reads them, and how the complete output appears at once."""
+"""Reads the input of ``rstreams-fast run``, and makes its complete output appear atomically."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _COMPRESSIONS: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".
 _ESCAPE_OF_ESCAPE: Final = "charToEscapeQuoteEscaping"
 _READ_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet": {},
-    # In a quoted value, other programs double each quote. A line with too many or too few fields is
-    # an error.
+    # Read ``""`` in a quoted value as one quote, as other programs write it. Refuse lines with too
+    # many or too few fields.
     "csv": {
         "header": "true",
         "escape": '"',
-        _ESCAPE_OF_ESCAPE: '"',  # by default a NUL, which the reader would leave out
+        _ESCAPE_OF_ESCAPE: '"',  # with Spark's default, NUL, the reader drops NULs
         "mode": "FAILFAST",
         "enforceSchema": "false",
     },
     "json": {"mode": "FAILFAST"},
 }
-# Spark's own formats cut times to milliseconds, and offsets from UTC to minutes. Before a zone had
-# its standard time, offsets have seconds.
+# Spark's default formats cut times to milliseconds, and offsets from UTC to minutes. Offsets before
+# the introduction of standard time have seconds.
 _TIME_FORMATS: Final[Mapping[str, str]] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
@@ -77,25 +77,26 @@ _WRITE_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "json": _TIME_FORMATS,
 }
 _REPLACED: Final = "replaced"
-"""The name of the former output in the folder that a run writes to."""
+"""The name that the previous output gets in the ``.partial`` directory when it is replaced."""
 
 _MADE_BY_RUN: Final = re.compile(f"[0-9a-f]{{32}}|{_REPLACED}").fullmatch
-"""Matches the names that runs make in that folder."""
+"""Matches the names that ``rstreams-fast run`` uses inside the ``.partial`` directory."""
 
 _PARTITION_TYPES: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 def settings_of(kind: str) -> dict[str, str]:
-    """Return Spark's settings for an input. All columns of CSV are strings, also columns from names
-    of directories, such as ``code=0012``.
+    """Return Spark's settings for an input of this ``kind``.
+
+    All columns of CSV are strings, also the columns from directory names such as ``code=0012``.
     """
     return {_PARTITION_TYPES: "false"} if kind == "csv" else {}
 
 
 def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
-    """Raise an error if one of ``paths`` is inside a target, which the run replaces.
+    """Raise an error if a path is inside a target directory, which the command replaces.
 
-    ``paths``: the path of each option. ``targets``: the options whose paths are targets.
+    ``paths`` has the path of each option; ``targets`` are the options whose paths are targets.
     """
     places = {option: _comparable_path(path) for option, path in paths.items()}
     for target in targets:
@@ -108,7 +109,7 @@ def check_apart(paths: Mapping[str, str], targets: Collection[str]) -> None:
 
 
 def _comparable_path(path: str) -> Path:
-    """Return a path that can be compared with others; for a URI, too."""
+    """Return ``path``, a local path or a URI, in a form that can be compared with other paths."""
     local = re.sub("^file:(//)?", "", path)
     if SCHEME.match(local):
         return Path(re.sub("^s3[an]:", "s3:", local))
@@ -116,7 +117,7 @@ def _comparable_path(path: str) -> Path:
 
 
 def kind_of(path: str, option: str, otherwise: str | None) -> str:
-    """Return the kind of files at ``path``, by its suffix."""
+    """Return the kind of the files at ``path``, by its suffix. ``otherwise`` is the default."""
     name = path.rstrip("/").rpartition("/")[2].lower()
     for suffix in _COMPRESSIONS:
         name = name.removesuffix(suffix)
@@ -138,13 +139,13 @@ def read(
     types: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """Return the frame of the input. Columns of CSV are strings, except the columns in ``types``.
+    """Return the input as a DataFrame. Columns of CSV are strings, except the columns in ``types``.
 
     Args:
         spark: The session.
         path: A file, a directory or a pattern.
         kind: One of ``KINDS``.
-        here: Whether a path without a scheme is a path of this machine.
+        here: Whether a path without a scheme is on this machine.
         types: The types of some columns, as DDL.
         options: Options of Spark's reader.
     """
@@ -152,7 +153,7 @@ def read(
         path = reader_path(path)
     words = dict(_READ_OPTIONS[kind])
     if "escape" in map(str.lower, options):
-        words.pop(_ESCAPE_OF_ESCAPE, None)  # Spark's default is the given escape then
+        words.pop(_ESCAPE_OF_ESCAPE, None)  # Spark then uses the user's escape
     reader = spark.read.format(kind).options(**{**words, **options})
     if types is None:
         return reader.load(path)
@@ -163,9 +164,9 @@ def read(
 
 
 def with_types(before: StructType, declared: StructType) -> StructType:
-    """Return the schema ``before``, with the types of the columns that are in ``declared``.
+    """Return the schema ``before``, with the types of the columns in ``declared`` replaced.
 
-    The columns keep their names: Spark reads JSON by the exact name, with upper and lower case.
+    The columns keep their names, because Spark matches the field names of JSON with their case.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -182,65 +183,66 @@ def with_types(before: StructType, declared: StructType) -> StructType:
 
 
 def reader_path(path: str) -> str:
-    """Return ``path`` for Spark's reader, which expands patterns only if no such file exists."""
+    """Return ``path`` for Spark's reader, with its special characters escaped if it is a file."""
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
         return "file:" + re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", absolute)
-    # Spark expands "{a,b}" and "[^a]", too, which glob does not know: Spark looks for such files.
+    # glob does not know "{a,b}" and "[^a]", which Spark expands: leave these patterns to Spark.
     if not (re.search(r"\{|\[\^", absolute) or glob.glob(absolute)):  # noqa: PTH207 - absolute
         raise CommandError(f"--input {path}: there is no such file or directory")
     return f"file:{absolute}"
 
 
 class Target(ABC):
-    """An output directory, which appears complete or not at all. Only one thread may use it."""
+    """An output directory that appears complete or not at all. Only one thread may use it."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         self.path = path
         self.option = option
         self.is_visible = False
-        """Whether the files of this run are at ``path``."""
+        """Whether the new output is at ``path``."""
         self._overwrite = overwrite
 
     @property
     @abstractmethod
     def written_to(self) -> str:
-        """The path that Spark writes to. Spark replaces existing files there."""
+        """The path that Spark writes to. Spark replaces existing files at this path."""
 
     def claim(self) -> None:  # noqa: B027 - Spark may be needed to know
-        """Raise an error if the target exists, or cannot be written."""
+        """Reserve a local target. Raise an error if it exists or cannot be written."""
 
     def check(self, spark: SparkSession) -> None:  # noqa: B027 - Spark may not be needed
-        """Raise an error if the target exists in a file system that only Spark reaches."""
+        """Raise an error if the target exists in a file system that only Spark can reach."""
 
     def write(self, frame: DataFrame, kind: str, options: Mapping[str, str]) -> None:
-        """Write ``frame`` as files of the ``kind``."""
+        """Write ``frame`` as files of this ``kind`` to ``written_to``."""
         writer = frame.write.format(kind).options(**{**_WRITE_OPTIONS[kind], **options})
         writer.mode("overwrite").save(self.written_to)
 
     def publish(self) -> None:  # noqa: B027 - Spark may have done it
-        """Make the complete target appear."""
+        """Make the complete output appear at ``path``."""
 
     def close(self) -> None:  # noqa: B027
-        """Remove files that were written, but not published. Idempotent."""
+        """Remove files that were written, but not published. May be called again."""
 
     def _exists_error(self) -> CommandError:
         return CommandError(f"{self.option} {self.path} exists; --overwrite replaces it")
 
 
 class _LocalTarget(Target):
-    """A target on this machine: Spark writes to a folder beside it, which is renamed at the end."""
+    """A target on this machine. Spark writes to a directory beside it; ``publish`` renames it."""
 
     def __init__(self, path: str, option: str, *, overwrite: bool) -> None:
         super().__init__(path, option, overwrite=overwrite)
         place = Path(path).absolute()
-        # Resolve a path such as "..", which has no name. Do not resolve a link: the run replaces
-        # the link, not its target.
+        # Resolve a path without a name, such as "..". Do not resolve a symbolic link: the command
+        # replaces the link itself.
         self._place = place.resolve() if place.name in ("", "..") else place
         if not self._place.name:
             raise CommandError(f"{option} {path}: cannot be replaced")
         self._partial = self._place.with_name(f"{self._place.name}.partial")
-        # A new name for each run: the JVM of a killed run may still write to the old one.
+        # Use a new name each time: the JVM of a killed command may still write to the old
+        # directory.
         self._new_folder = self._partial / uuid.uuid4().hex
         self._lock = -1
         self._keeps_files = False
@@ -291,7 +293,7 @@ class _LocalTarget(Target):
 
     def close(self) -> None:
         if self._lock >= 0:
-            with contextlib.suppress(OSError):  # OSError: files of others are in the folder
+            with contextlib.suppress(OSError):  # OSError: the directory has other files
                 self._restore_former()
                 if not self._keeps_files:
                     self._remove_own_files()
@@ -304,7 +306,10 @@ class _LocalTarget(Target):
         return self._partial / _REPLACED
 
     def _restore_former(self) -> bool:
-        """Put the former output back, if a run was stopped after it had moved it away."""
+        """Move the previous output back to ``path``, if a stopped command has moved it away.
+
+        Return whether the previous output was moved back.
+        """
         moved = os.path.lexists(self._former) and not os.path.lexists(self._place)
         if moved:
             self._former.rename(self._place)
@@ -319,12 +324,12 @@ class _LocalTarget(Target):
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:  # remove a link itself, not its target
+    else:  # for a symbolic link: remove the link itself
         path.unlink(missing_ok=True)
 
 
 class _SparkTarget(Target):
-    """A target that Spark's own commit completes: its files appear when the job is done."""
+    """A target in a file system that only Spark reaches. Spark's own commit makes it appear."""
 
     @property
     def written_to(self) -> str:
@@ -340,7 +345,7 @@ class _SparkTarget(Target):
 
 
 def _has_files(spark: SparkSession, path: str) -> bool:
-    """Whether Spark finds files at ``path``. Spark ignores unfinished files of a killed job."""
+    """Whether ``path`` has files. Spark does not list the unfinished files of a killed job."""
     from pyspark.errors import AnalysisException
 
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -351,7 +356,10 @@ def _has_files(spark: SparkSession, path: str) -> bool:
 
 
 def target_of(path: str, option: str, *, here: bool, overwrite: bool) -> Target:
-    """Return the target of an option's path; ``here``: a path without a scheme is local."""
+    """Return the target at an option's ``path``.
+
+    ``here`` says whether a path without a scheme is on this machine.
+    """
     local = path.removeprefix("file://").removeprefix("file:")
     if local != path or (here and not SCHEME.match(path)):
         return _LocalTarget(local, option, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Finds the function of a run by its name, and adds the policy of the command."""
+"""Loads the user's function by its name, and adds the policy that the options describe."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ __all__ = [
 
 
 def load_callable(option: str, name: str) -> Callable[..., Any]:
-    """Return the callable that ``package.module:name`` names.
+    """Return the callable that ``name`` (``package.module:name``) refers to.
 
-    Like ``python -m``, this also finds modules in the working directory.
+    Like ``python -m``, this also finds modules in the working directory. ``option`` names the
+    command's option in errors.
     """
     module_name, colon, attribute = name.partition(":")
     if not (colon and module_name and attribute):
@@ -47,7 +48,7 @@ def load_callable(option: str, name: str) -> Callable[..., Any]:
         raise CommandError(
             f"{option} {name}: there is no module {missing.name!r} in {here} or installed"
         ) from None
-    except (Exception, SystemExit) as raised:  # the module may be a program that ends here
+    except (Exception, SystemExit) as raised:  # the module may call sys.exit
         raise CommandError(f"{option} {name}: {exception_line(raised)}") from None
     for part in attribute.split("."):
         if not hasattr(thing, part):
@@ -60,15 +61,17 @@ def load_callable(option: str, name: str) -> Callable[..., Any]:
 
 
 def policy_of(fn: Callable[..., Any]) -> PolicySettings:
-    """Return the policy of the function, or an empty policy."""
+    """Return the settings of the function's policy; empty settings if it has no policy."""
     return fn.policy if isinstance(fn, PolicyFunction) else PolicySettings()
 
 
 def with_policy(
     fn: Callable[..., Any], words: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], list[str]]:
-    """Return ``fn`` with the policy arguments ``words``, and the names of arguments that its own
-    policy has already: these are kept.
+    """Return ``fn`` with a policy from the arguments ``words``, and the names of ignored arguments.
+
+    Arguments that the policy of ``fn`` has already keep their values; those in ``words`` are
+    ignored.
     """
     own = policy_of(fn)
     every = {each.name: getattr(own, each.name) for each in fields(own)}
@@ -79,12 +82,15 @@ def with_policy(
 
 
 def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: bool) -> None:
-    """Raise an error if ``fn`` cannot be called with ``count`` keys."""
+    """Raise an error if ``fn`` cannot be called with ``count`` keys.
+
+    With ``using``, ``fn`` also gets a client. With ``lists``, ``fn`` gets one list of keys.
+    """
     inner = fn.fn if isinstance(fn, PolicyFunction) else fn
     try:
         signature = inspect.signature(inner)
     except (TypeError, ValueError):
-        # Some functions in C have no signature: then nothing is checked.
+        # Some functions in C have no signature that could be checked.
         return
     count_given = int(using) + (1 if lists else count)
     try:
@@ -98,9 +104,9 @@ def check_arguments(fn: Callable[..., Any], count: int, *, using: bool, lists: b
 
 
 def send_by_value(fns: list[Callable[..., Any]]) -> None:
-    """Have cloudpickle put the functions' modules into its pickles, for executors on other hosts.
+    """Make cloudpickle include the modules of ``fns`` in its pickles, for executors on other hosts.
 
-    Only modules of the working directory are sent so. Further modules there, which these modules
+    This includes only modules in the working directory. Other modules there, which these modules
     import, need ``--py-files``.
     """
     from pyspark import cloudpickle
@@ -115,12 +121,12 @@ def send_by_value(fns: list[Callable[..., Any]]) -> None:
 
 
 def send_files(spark: SparkSession, paths: Sequence[str]) -> None:
-    """Send Python files and zip archives to the executors, which can import from them."""
+    """Send Python files and zip archives to the executors, so that they can import from them."""
     from pyspark.errors import PySparkException
 
     try:
         context = spark.sparkContext
-    except PySparkException:  # a session of Connect has no SparkContext
+    except PySparkException:  # Spark Connect has no SparkContext
         spark.addArtifacts(*paths, pyfile=True)
         return
     for path in paths:

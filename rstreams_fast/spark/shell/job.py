@@ -1,4 +1,4 @@
-"""``Job``: reads the input, calls the function, writes, and makes the output appear."""
+"""``Job``: one execution of ``rstreams-fast run``, from its input to its complete output."""
 
 from __future__ import annotations
 
@@ -50,21 +50,20 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 FAILURE: Final = "failure"
-"""The column of dead letters with the error. A run that reads the dead letters as its input adds a
-column ``outcome``, so this column has another name.
-"""
+"""The column of the dead letters that has the error. It is not named ``outcome``: a command that
+reads the dead letters as its input adds a column ``outcome``."""
 
 _PATHS: Final = {
     word: f"--{word.replace('_', '-')}"
     for word in ("output", "dead_letters", "journal", "metrics", "page", "picture", "log")
 }
-"""The arguments whose paths a run writes to, with their options."""
+"""The arguments whose paths the command writes to, with the names of their options."""
 
 _NEEDED: Final = ("input", "call", "on", "add")
 
 
 class Job:
-    """One run of the command. Errors before the first call are a ``CommandError``."""
+    """One execution of the command. Errors before the first call raise ``CommandError``."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path, log: Path) -> None:
         self._options = options
@@ -102,7 +101,8 @@ class Job:
         self._on = [name.strip() for name in options.on.split(",")]
         self._input_kind = files.kind_of(options.input, "--input", options.format)
         self._fn, self._kept_words = self._load_function()
-        # Not ``options.metrics`` itself: an earlier run may have left its figures there.
+        # Use a new directory inside ``options.metrics``: an earlier command may have left its
+        # metrics there.
         shared = Path(options.metrics or scratch) / f"metrics-{uuid.uuid4().hex}"
         self._metrics_path = shared if options.metrics or self._is_local else None
         self._metrics: Metrics | None = None
@@ -133,7 +133,7 @@ class Job:
         return files.target_of(path, option, here=self._is_local, overwrite=overwrite)
 
     def close(self) -> None:
-        """Remove incomplete output, and the files of metrics."""
+        """Remove incomplete output, and the files of the metrics."""
         for target in self._targets:
             target.close()
         if self._metrics is not None:
@@ -155,7 +155,8 @@ class Job:
                 words["budget"] = Budget(options.call, calls=options.budget)
             if options.timeout is not None:
                 words["timeout"] = options.timeout
-            # 0 means none, and has no effect if the function's policy has its own, either.
+            # ``--retries 0`` and ``--cache 0`` add no retries and no cache. They do not remove
+            # those of the function's own policy.
             if options.retries is not None:
                 words["retry"] = Retry(options.retries) if options.retries else None
             words["cache"] = Cache(options.cache) if options.cache else None
@@ -190,7 +191,7 @@ class Job:
 
     @property
     def journal(self) -> str | None:
-        """The journal that keeps the answers: that of the function's policy, else of the option."""
+        """The URI of the journal, if any: of the function's own policy, else of ``--journal``."""
         journal = functions.policy_of(self._fn).journal
         if journal is None:
             return None
@@ -198,7 +199,7 @@ class Job:
         return journal.uri if given is None or "journal" in self._kept_words else given
 
     def run(self) -> int:
-        """Run to the end; return the number of dead letters."""
+        """Run the whole job; return the number of dead letters."""
         options = self._options
         for target in self._targets:
             target.claim()
@@ -232,7 +233,9 @@ class Job:
         if self._metrics_path is None:
             return None
         metrics = Metrics(self._metrics_path)
-        if self._options.metrics:  # the workers may write as other users
+        # The workers may be other users than this process: give them the same access as to
+        # ``--metrics``.
+        if self._options.metrics:
             Path(metrics.path).chmod(Path(self._options.metrics).stat().st_mode & 0o7777)
         return metrics
 
@@ -258,8 +261,9 @@ class Job:
             if not options.dead_letters:
                 output.write(enriched, self._output_kind, dict(options.write))
                 return 0
-            # Not persist(): Spark would repeat the calls of a lost executor. If the second call
-            # of a row failed and the first did not, both outputs, or neither, would have the row.
+            # Do not use persist(): Spark would repeat the calls of a lost executor. If the repeated
+            # call of a row succeeded after the first had failed, or the reverse, both outputs, or
+            # neither, would have the row.
             good, bad = split_failures(enriched.localCheckpoint())
         kept = [_column(name) for name in frame.columns if name.lower() != FAILURE]
         bad = bad.select(*kept, _column(OUTCOME).alias(FAILURE))
@@ -269,7 +273,7 @@ class Job:
 
     @contextlib.contextmanager
     def _with_progress(self, frame: DataFrame) -> Iterator[None]:
-        """Show a progress bar while the block runs, and tables of metrics at its end."""
+        """Show a progress bar while the block runs, and tables of the metrics at its end."""
         if self._metrics is None or not self._reports:
             yield
             return
@@ -289,7 +293,7 @@ class Job:
 
     @property
     def visible(self) -> list[str]:
-        """The options whose paths have files of this run."""
+        """The options and paths of the outputs that have appeared."""
         return [f"{each.option} {each.path}" for each in self._targets if each.is_visible]
 
     @property
@@ -305,7 +309,7 @@ class Job:
                 report.write_page(options.page, watch, title=self._title)
             if options.picture:
                 report.draw(watch.samples, options.picture, title=self._title)
-        except (OSError, ValueError) as refused:  # the output is there: the exit status says so
+        except (OSError, ValueError) as refused:  # only a warning: the output is complete
             print(f"rstreams-fast run: {refused}", file=sys.stderr)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -338,7 +342,7 @@ class Job:
         estimate = Estimate.of(frame, self._on, slots, sampled=sampled)
         try:
             lines = estimate_lines(estimate, policy, concurrency=self._concurrency, batch=batch)
-        except Exception as raised:  # of the user's ``weigh``
+        except Exception as raised:  # the user's ``weigh`` may raise any error
             raise CommandError(
                 f"--call {self._options.call}: its limit's weigh raised {exception_line(raised)}"
             ) from None
@@ -353,13 +357,13 @@ def _column(name: str) -> Any:
 
 
 def _has_entries(uri: str) -> bool:
-    """Whether a local journal has answers; ``False`` for a journal elsewhere."""
+    """Whether a local journal has answers; ``False`` for a journal with a URI."""
     return not SCHEME.match(uri) and Path(uri).is_dir() and any(Path(uri).iterdir())
 
 
 @contextlib.contextmanager
 def _ignoring_signals() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM within the block: the run is complete after it."""
+    """Ignore Ctrl-C and SIGTERM within the block, so that they do not stop ``publish`` half-way."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: None) for number in numbers]
     try:
@@ -371,7 +375,7 @@ def _ignoring_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_command_errors() -> Iterator[None]:
-    """Turn errors of Spark and the stages before the first call into a ``CommandError``."""
+    """Convert errors before the first call to a ``CommandError`` for the user."""
     kinds: tuple[type[Exception], ...]
     kinds = (*_spark_errors(), OSError, ValueError, TypeError, RuntimeError)
     try:
@@ -382,13 +386,14 @@ def _as_command_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_job_errors() -> Iterator[None]:
-    """Turn failures in Spark into a ``JobError`` with the user's own exception."""
+    """Convert errors of Spark to a ``JobError``, with the user's own exception if there is one."""
     from pyspark.errors import AnalysisException
 
     try:
         yield
     except AnalysisException as refused:
-        # Spark raises this error, for example, for a type that CSV cannot store.
+        # Spark raises AnalysisException before any call, for example for a type that CSV cannot
+        # store.
         raise CommandError(command_message(refused)) from None
     except _spark_errors() as failed:
         text = str(failed)
@@ -398,7 +403,7 @@ def _as_job_errors() -> Iterator[None]:
 def _spark_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
-    # A client of Connect may be installed without py4j.
+    # A client of Spark Connect may have no py4j.
     with contextlib.suppress(ModuleNotFoundError):
         from py4j.protocol import Py4JError
 

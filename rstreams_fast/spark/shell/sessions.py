@@ -1,4 +1,4 @@
-"""The Spark session of a run: on this machine, unless the command names another place."""
+"""Starts the Spark session of ``rstreams-fast run``: by default on this machine."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["check_installed", "runs_locally", "session", "slots_of"]
 
 _UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
-"""The environment variable that spark-submit sets in a process that it starts."""
+"""spark-submit sets this environment variable for the Python program that it starts."""
 
 
 @contextlib.contextmanager
 def session(
     master: str | None, remote: str | None, conf: Mapping[str, str], log: Path
 ) -> Iterator[SparkSession]:
-    """Start Spark, on the main thread, and stop it at the end of the block.
+    """Start a Spark session, and stop it at the end of the block. Use it on the main thread.
 
     Args:
         master: Spark's master. Default: ``local[*]``, or the master given to spark-submit.
-        remote: The address of a server of Spark Connect.
-        conf: Further settings.
+        remote: The address of a Spark Connect server.
+        conf: Further settings of Spark.
         log: The file for the standard error of Spark and its workers.
     """
     remote = _remote_address(master, remote)
@@ -46,7 +46,7 @@ def session(
         builder = builder.remote(remote)
     elif master or _UNDER_SUBMIT not in os.environ:
         builder = builder.master(master or "local[*]")
-        if (master or "local").startswith("local"):  # keep other machines out
+        if (master or "local").startswith("local"):  # listen at loopback only
             loopback = ("spark.driver.host", "spark.driver.bindAddress")
             settings = {**dict.fromkeys(loopback, "127.0.0.1"), **settings}
     for name, value in settings.items():
@@ -60,18 +60,18 @@ def session(
     try:
         yield spark
     except KeyboardInterrupt:
-        # Before PySpark 4.0 a classic session has no interruptAll.
+        # Ignore errors: before PySpark 4.0 a classic session has no interruptAll.
         with contextlib.suppress(Exception):
             spark.interruptAll()
         raise
     finally:
-        # The session cannot be stopped if its JVM is gone already.
+        # Ignore errors: the JVM of the session may have ended already.
         with contextlib.suppress(Exception):
             spark.stop()
 
 
 def check_installed(packages: Sequence[str], master: str | None, remote: str | None) -> None:
-    """Raise an error if one of the ``packages`` or Java is missing."""
+    """Raise an error if Java or one of the ``packages`` is missing, or PySpark is not supported."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise CommandError(
@@ -91,7 +91,7 @@ def _starts_java(remote: str | None) -> bool:
 
 
 def runs_locally(master: str | None, remote: str | None) -> bool:
-    """Whether the workers will run on this machine, and so can use its paths."""
+    """Whether Spark's workers will run on this machine, so that they can use its paths."""
     remote = _remote_address(master, remote)
     if remote or _UNDER_SUBMIT in os.environ:
         return (remote or master or "").startswith("local")
@@ -99,7 +99,7 @@ def runs_locally(master: str | None, remote: str | None) -> bool:
 
 
 def can_checkpoint(master: str | None, remote: str | None) -> bool:
-    """Whether frames have ``localCheckpoint``: on Spark Connect since PySpark 4.0."""
+    """Whether DataFrames have ``localCheckpoint``. Spark Connect has it since PySpark 4.0."""
     return not _remote_address(master, remote) or spark_version() >= (4, 0)
 
 
@@ -108,7 +108,7 @@ def _remote_address(master: str | None, remote: str | None) -> str | None:
 
 
 def slots_of(spark: SparkSession) -> int | None:
-    """Return how many tasks run at once; ``None`` if this is unknown."""
+    """Return how many tasks Spark runs at once; ``None`` if this is not known."""
     master = str(spark.conf.get("spark.master", "") or "")
     if master.startswith("local"):
         count = master.partition("[")[2].rstrip("]").partition(",")[0] or "1"
@@ -119,12 +119,13 @@ def slots_of(spark: SparkSession) -> int | None:
 
 
 def _processors_of(spark: SparkSession) -> int:
-    """Return how many processors Java sees. It may be fewer than ``os.cpu_count()``: in a container
-    with a quota, for example.
+    """Return the number of processors that Java sees.
+
+    It may be less than ``os.cpu_count()``, in a container with a quota, for example.
     """
     from pyspark.errors import PySparkException
 
-    # A session of Connect has no SparkContext.
+    # Ignore PySparkException: Spark Connect has no SparkContext.
     with contextlib.suppress(PySparkException):
         if not spark.conf.get("spark.default.parallelism", ""):
             return int(spark.sparkContext.defaultParallelism)
@@ -141,7 +142,7 @@ def _check_java() -> None:
 
 
 def _prepare_workers() -> None:
-    """Make workers use this interpreter, and find modules in the working directory."""
+    """Make Spark's workers use ``sys.executable``, and find modules in the working directory."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     parts = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -149,7 +150,10 @@ def _prepare_workers() -> None:
 
 
 def _start_error(failed: Exception, log: Path, before: int) -> str:
-    """Return the message of ``failed``; ignore the first ``before`` bytes, of earlier runs."""
+    """Return a message that says why Spark did not start, with the last error in ``log``.
+
+    The first ``before`` bytes of the log are ignored: they are from earlier commands.
+    """
     said = b""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(before)
@@ -164,8 +168,8 @@ def _start_error(failed: Exception, log: Path, before: int) -> str:
 
 @contextlib.contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    # Standard error (descriptor 2) goes to the log while the JVM starts. The JVM and its workers
-    # inherit this descriptor, and keep it.
+    # Redirect standard error (descriptor 2) to the log while the JVM starts. The JVM and its
+    # workers inherit this descriptor, and keep it.
     sys.stderr.flush()
     saved = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""Writes failed rows (dead letters) to Parquet files, when their partition has succeeded."""
+"""Writes failed rows (dead letters) to Parquet files, one file for each partition that succeeds."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
-"""The object stores: a file appears there when it is complete."""
+"""The object stores in which a file appears only when it is complete."""
 
 COPY_BYTES: Final = 1 << 20
-"""Bytes that are copied at once from the disk of the worker."""
+"""The number of bytes in each step of a copy from the worker's disk."""
 
 
 def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) -> DeadLetters:
-    """Make a write go on after failed rows, and write the failed rows as Parquet.
+    """Let a write continue after rows have failed, and write the failed rows to Parquet files.
 
     A file has the columns of the frame, and a last column ``outcome``: a struct of ``error``
     (``type``, ``message``), ``attempts``, ``seconds`` and, if the policy counts units, ``usage``,
-    as in ``lookup``. Each partition with failed rows has a file. A repeated partition or batch
-    replaces its file.
+    as in ``lookup``. Each partition with failed rows has one file. If Spark repeats a partition or
+    a batch, the new file replaces the old file.
 
     ```python
     import rstreams_fast.spark as rs
@@ -52,17 +52,18 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
 
     Args:
         path: A directory that the executors share: an absolute path, or a URI that
-            ``pyarrow.fs.FileSystem.from_uri`` takes. Access is as for a ``Journal``.
-        at_most: The most failed rows of a partition before the task fails: a number (an ``int``) or
-            a share of the rows (a ``float``). With fewer than a hundred rows, the share is taken
-            of a hundred. Default: all rows.
+            ``pyarrow.fs.FileSystem.from_uri`` takes. Access to it is configured as for a
+            ``Journal``.
+        at_most: How many rows of a partition may fail before the task fails: a number (an ``int``)
+            or a fraction of the rows (a ``float``). During the first hundred rows, the fraction is
+            taken of a hundred rows. Default: all rows.
 
     Returns:
-        The argument ``on_failure`` of ``write`` and ``writer``.
+        A value for the argument ``on_failure`` of ``write`` and ``writer``.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: ``path`` is not absolute or holds a key, or ``at_most`` has a wrong value.
+        ValueError: ``path`` is not absolute or contains a key, or ``at_most`` has a wrong value.
     """
     Failures("column", at_most)
     if not isinstance(path, str | os.PathLike):
@@ -77,11 +78,11 @@ def dead_letters(path: str | os.PathLike[str], *, at_most: float | None = None) 
 
 @dataclass(frozen=True, repr=False)
 class DeadLetters:
-    """The directory for failed rows, made by ``dead_letters``. Immutable.
+    """The directory to which failed rows are written, made by ``dead_letters``. Immutable.
 
     Args:
-        uri: A directory.
-        at_most: The most failed rows of a partition, or their largest share.
+        uri: The directory, as a path or a URI.
+        at_most: How many rows of a partition may fail: a number or a fraction.
     """
 
     uri: str
@@ -92,12 +93,12 @@ class DeadLetters:
 
 
 def check_not_read(dead_letters: DeadLetters, prefix: str, files: Iterable[str]) -> None:
-    """Raise an error if one of the ``files``, which the frame reads, may be replaced by the write.
+    """Raise an error if the write may replace one of the ``files`` that the frame reads.
 
     Args:
-        dead_letters: The directory that is written.
+        dead_letters: The directory to which the write writes failed rows.
         prefix: The prefix of the names of the files that the write replaces.
-        files: The addresses of the files, as Spark gives them.
+        files: The addresses of the files that the frame reads, as Spark gives them.
     """
     uri = dead_letters.uri
     folder = (urlsplit(uri).path if SCHEME.match(uri) else uri).rstrip("/")
@@ -113,7 +114,7 @@ def check_not_read(dead_letters: DeadLetters, prefix: str, files: Iterable[str])
 def remove_other_files(dead_letters: DeadLetters, prefix: str, names: list[str]) -> None:
     """Remove the files whose names begin with ``prefix``, except ``names``.
 
-    The removed files are from an earlier run of the same write, which had more partitions.
+    These files are from an earlier run of the same write, which had more partitions.
     """
     from pyarrow import fs
 
@@ -130,7 +131,7 @@ def remove_other_files(dead_letters: DeadLetters, prefix: str, names: list[str])
 
 
 def _make_folder(dead_letters: DeadLetters) -> tuple[Any, str]:
-    """Return the file system and the path of the directory, which is made if it is missing."""
+    """Make the directory if it is missing. Return its pyarrow file system and its path there."""
     pa = pyarrow_for("dead_letters")
     from pyarrow import fs
 
@@ -141,18 +142,18 @@ def _make_folder(dead_letters: DeadLetters) -> tuple[Any, str]:
         files.create_dir(folder, recursive=True)
     except (pa.ArrowException, OSError) as refused:
         why = without_secrets(str(refused), uri)
-    # Raise outside of the except clause: else the traceback would show pyarrow's error, whose
-    # text has the URI, and maybe a secret in it.
+    # Raise the error outside the except clause. Otherwise the traceback would also show pyarrow's
+    # error, which contains the URI and perhaps a secret.
     if why is not None:
         raise ValueError(f"dead_letters: {shown_uri(uri)!r} cannot be used: {why}")
     return files, folder
 
 
 class DeadLetterFile:
-    """The dead letters of a partition: written to a local file, which is copied at success."""
+    """Writes a partition's dead letters to a local file; copies it if the partition succeeds."""
 
     def __init__(self, dead_letters: DeadLetters, name: str) -> None:
-        # Make the folder now: if this fails, no row has been sent yet.
+        # Make the directory before the first row is sent: if this fails, no row was sent in vain.
         self._files, self._folder = _make_folder(dead_letters)
         self._path = f"{self._folder}/{name}.parquet"
         self._aside: IO[bytes] | None = None
@@ -162,7 +163,7 @@ class DeadLetterFile:
         return self
 
     def put(self, rows: pa.RecordBatch) -> None:
-        """Write rows that failed."""
+        """Write failed rows to the local file."""
         from pyarrow import parquet
 
         if self._writer is None:
@@ -172,7 +173,8 @@ class DeadLetterFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._aside is None:
-            # After a success without dead letters, remove the file of an earlier attempt.
+            # If the partition succeeded without dead letters, remove the file of an earlier
+            # attempt.
             if kind is None:
                 with contextlib.suppress(OSError):
                     self._files.delete_file(self._path)
@@ -185,7 +187,8 @@ class DeadLetterFile:
 
     def _copy_to_folder(self, content: IO[bytes]) -> None:
         whole = self._files.type_name in _WHOLE_AT_CLOSE
-        # Two attempts of a partition may run at once, in containers even with the same process id.
+        # Use a random name: two attempts of a partition may write at the same time, and in
+        # containers they may have the same process id.
         aside = f"{self._folder}/.{uuid.uuid4().hex}-{Path(self._path).name}"
         path = self._path if whole else aside
         with self._files.open_output_stream(path) as file:

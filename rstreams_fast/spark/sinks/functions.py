@@ -1,4 +1,4 @@
-"""A function as a sink: a call gets many rows, and only failed rows are sent again."""
+"""Sinks that call a function with many rows. After a failure, only failed rows are sent again."""
 
 from __future__ import annotations
 
@@ -44,45 +44,48 @@ if TYPE_CHECKING:
 __all__ = ["CalledSink", "FunctionSink"]
 
 DEFAULT_CALLS: Final = 4
-"""The most calls of a sink at once, in a partition, by default."""
+"""The default of ``concurrency`` in a sink: the maximum of concurrent calls per partition."""
 
 DEFAULT_ROWS: Final = 100
-"""The most rows of a call, by default."""
+"""The default of ``batch`` in a sink: the maximum number of rows per call."""
 
 _REFUSALS: Final = (BudgetSpentError.__qualname__, CircuitOpenError.__qualname__)
-"""The types of the errors of attempts that were refused, and sent no rows."""
+"""The error types of attempts that a budget or an open circuit refused: they sent no rows."""
 
 OUTCOME_COLUMN: Final = "rstreams_fast.outcome"
-"""The column of a partition's output with the outcome of each row."""
+"""The column with each row's outcome, in the batches that the stage returns to ``_Drain``."""
 
 
 class CalledSink(ABC):
-    """A built-in sink, which is called like a user's function: with a client and rows."""
+    """The base of built-in sinks that are called like a user's function: with a client and rows."""
 
     batch: Batching
-    """How many rows a call gets, if the user does not say."""
+    """The number of rows per call, unless the user gives another number."""
 
     @property
     @abstractmethod
     def target(self) -> str:
-        """A text for where the rows go. It keeps sinks apart that share a journal or directory."""
+        """A text that identifies where the rows go.
+
+        It distinguishes sinks that use the same journal or the same directory for dead letters.
+        """
 
     @abstractmethod
     def check(self, names: tuple[str, ...]) -> None:
-        """Raise an error if rows with these columns cannot be written."""
+        """Raise an error if the sink cannot write rows with these column names."""
 
     @abstractmethod
     def client(self, concurrency: int) -> AbstractAsyncContextManager[Any]:
-        """Return the context manager of a client for ``concurrency`` calls at once."""
+        """Return the context manager of a client that can make ``concurrency`` calls at once."""
 
     @abstractmethod
     async def __call__(self, client: Any, rows: list[dict[str, Any]]) -> list[Any] | None:
-        """Write ``rows``; return the result of each of them."""
+        """Write ``rows`` and return the result of each row; ``None`` if all rows succeeded."""
 
 
 @dataclass(frozen=True)
 class _RowIds:
-    """A function from a row to its digest, from which ``call_id`` makes the row's id."""
+    """A function that returns the digest of a row's key, from which ``call_id`` makes the id."""
 
     names: tuple[str, ...]
     key: tuple[str, ...]
@@ -97,7 +100,7 @@ class _RowIds:
     _digest: KeyDigest = field(init=False)
     _places: tuple[int, ...] = field(init=False)
 
-    # The pickle omits the digest, because its hash object cannot be pickled.
+    # Pickle only the arguments: the hash object in ``_digest`` cannot be pickled.
     def __reduce__(self) -> Any:
         return _RowIds, (self.names, self.key, self.label, self.version)
 
@@ -110,13 +113,13 @@ class _RowIds:
 def _only_row(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(rows) > 1:
         raise RuntimeError("this call is of several rows: give call_id the one that is meant")
-    # Return the row as a dict from names to values: the value of a single column may itself be a
-    # dict, which ``_RowIds`` would take for the row.
+    # Return the row as a dict of all columns. In a tuple, the value of a single column may itself
+    # be a dict, and ``_RowIds`` would take this dict for the row.
     return (dict(zip(names, rows[0], strict=True)),)
 
 
 class FunctionSink(Sink):
-    """Writes rows by calling a function under its policy, in the same way as ``lookup``."""
+    """Writes rows by calls of a function under its policy. The calls are made as in ``lookup``."""
 
     def __init__(self, fn: Callable[..., Any], options: SinkOptions) -> None:
         if not callable(fn):
@@ -138,7 +141,7 @@ class FunctionSink(Sink):
             batch, using = fn.batch, partial(fn.client, concurrency)
         self._batch = options.batch or batch
         self._options = replace(options, using=using, concurrency=concurrency, batch=self._batch)
-        # Make a stage now, only because this raises an error if the arguments do not fit a sink.
+        # Make a stage only to check the arguments: this raises an error if they do not fit a sink.
         self._make_stage(self._make_calls(None), "")
 
     def drain(self, frame: Frame) -> MapFunction:
@@ -161,8 +164,8 @@ class FunctionSink(Sink):
         outcomes = self._make_stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
         drain = _Drain(calls, outcomes, options.dead_letters, self._dead_letter_prefix(frame))
         if self._policy is not None and self._policy.journal is not None and frame.batch:
-            # Spark begins a batch after the previous batch is committed. It never repeats the
-            # previous batch, whose answers are useless now.
+            # When Spark begins a batch, the previous batch is committed and will not be repeated.
+            # So the answers of the previous batch in the journal are useless now.
             journal = self._journal_with_version(self._version(frame.job, str(frame.batch - 1)))
             folder_name = folder_name_of(self._label, journal.version, str(_result_type()))
             drain.obsolete_journal = journal.uri, folder_name
@@ -176,14 +179,15 @@ class FunctionSink(Sink):
     def _dead_letter_prefix(self, frame: Frame) -> str:
         """Return the prefix of the names of this write's dead-letter files.
 
-        Several sinks of a batch may write dead letters to the same directory.
+        It differs between sinks, because several sinks may write to the same directory.
         """
         write = digest_of_text(frame.run, self._label, self._target)
         return f"dead-{write}-{'' if frame.batch is None else frame.batch}-"
 
     def _version(self, job: str, part: str) -> str:
-        """Return a version for the journal and the ids of rows, which keeps equal rows of different
-        jobs, batches and targets apart.
+        """Return the version that is part of the journal's keys and of the ids of rows.
+
+        It distinguishes equal rows of different jobs, batches and targets.
         """
         return ascii((job, part, self._target))
 
@@ -216,12 +220,12 @@ class FunctionSink(Sink):
 
 
 def _result_type() -> Any:
-    """Return the Arrow type of a row's result: a boolean."""
+    """Return the Arrow type of a row's result, a boolean."""
     return pyarrow_for("rstreams_fast.spark").bool_()
 
 
 class _Calls:
-    """Calls the user's function with rows instead of keys, and counts the rows and calls."""
+    """The function that ``lookup`` calls: passes rows to the user's function, and counts them."""
 
     def __init__(self, fn: Callable[..., Any], has_client: bool, ids: _RowIds | None) -> None:
         self.__qualname__ = label_of(fn)
@@ -232,10 +236,10 @@ class _Calls:
         self._columns: Any = None
         self.counts = PartitionCounts()
         self.failed = 0
-        """How often sending a row failed."""
+        """How many times the sending of a row has failed."""
 
     def count(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ``batches`` of a partition. This resets the counts of calls and rows."""
+        """Yield the ``batches`` of a partition and count their bytes. First set all counts to 0."""
         self.counts, self.failed = PartitionCounts(), 0
         for batch in batches:
             if self._schema is None:
@@ -245,7 +249,7 @@ class _Calls:
 
     @contextlib.contextmanager
     def _argument_of(self, keys: list[Any]) -> Iterator[Any]:
-        """Yield the function's argument: the rows. In the block ``call_id`` returns their ids."""
+        """Yield the rows as the function's argument. In the block ``call_id`` returns their ids."""
         ids, schema = self._ids, self._schema
         assert ids is not None  # noqa: S101 - for mypy
         rows = keys if len(ids.names) > 1 else [(key,) for key in keys]
@@ -262,7 +266,7 @@ class _Calls:
             yield argument
 
     def _results(self, returned: Any, rows: int) -> list[Any]:
-        """Return the result of each row: ``True``, or the row's exception."""
+        """Return for each row ``True``, or the exception with which the row failed."""
         if returned is None:
             return [True] * rows
         if not isinstance(returned, list | tuple) or len(returned) != rows:
@@ -296,7 +300,7 @@ class _AsyncCalls(_Calls):
 
 
 class _PlainCalls(_Calls):
-    """Calls of a plain function on threads; a lock guards the counts."""
+    """Calls of a function that is not async, on several threads. A lock guards the counts."""
 
     _lock = threading.Lock()
 
@@ -318,7 +322,7 @@ class _PlainCalls(_Calls):
 
 
 def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
-    """Whether the function's parameter for rows is annotated as a ``RecordBatch``."""
+    """Whether parameter number ``place``, which gets the rows, is annotated as ``RecordBatch``."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some builtins have no signature
@@ -329,7 +333,7 @@ def _takes_batches(fn: Callable[..., Any], place: int) -> bool:
 
 
 class _Drain:
-    """The function that writes the batches of a partition. The workers get its pickle."""
+    """The function that writes a partition. Spark sends it to its workers as a pickle."""
 
     def __init__(
         self, calls: _Calls, outcomes: MapFunction, dead_letters: DeadLetters | None, prefix: str
@@ -342,7 +346,7 @@ class _Drain:
         """The URI and the folder of a journal that no batch needs any more."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows of ``batches``, then yield one batch of counts."""
+        """Write all rows of ``batches``, then yield one batch with the counts of the partition."""
         calls, never_sent = self._calls, 0
         context = task_context()
         partition = 0 if context is None else context.partitionId()
@@ -367,7 +371,7 @@ class _Drain:
 
 
 def _failed_rows(output: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Return the failed rows of ``output``, with the outcome as the last column."""
+    """Return the failed rows of ``output``, if any, with their outcome as the last column."""
     import pyarrow as pa
 
     outcomes = output.column(output.num_columns - 1)
@@ -383,9 +387,9 @@ def _failed_rows(output: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def _count_never_sent(dead: pa.RecordBatch) -> int:
-    """Return how many of the ``dead`` rows were never sent: their first attempt was refused.
+    """Return how many of the ``dead`` rows were never sent: a budget or circuit refused them.
 
-    A refused attempt is the last attempt of its row.
+    A refused attempt is always the last attempt of its row.
     """
     outcomes: list[Any] = dead.column(dead.num_columns - 1).to_pylist()
     return sum(one["attempts"] == 1 and one["error"]["type"] in _REFUSALS for one in outcomes)

@@ -1,4 +1,4 @@
-"""Sends rows to an HTTP service as JSON, with one pool of connections per partition."""
+"""``sinks.http``: sends rows to an HTTP service as JSON, by a connection pool per partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rstreams_fast.spark.sinks.json_values import json_text
 __all__ = ["HttpError", "HttpSink", "http"]
 
 MOST_CHARACTERS: Final = 500
-"""The most characters of an answer that an error shows."""
+"""An error shows at most this many characters of a service's answer."""
 
 _MEDIA: Final = {
     "json": "application/json",
@@ -32,12 +32,12 @@ _MEDIA: Final = {
 
 _TRANSIENT: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,  # an earlier request with the same idempotency key still runs
+    HTTPStatus.CONFLICT,  # a request with the same idempotency key is running
     HTTPStatus.LOCKED,
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 )
-"""The statuses below 500 after which the same request may succeed."""
+"""The statuses below 500 after which a repetition of the same request may succeed."""
 
 _RETRY_AFTER_STATUSES: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -45,9 +45,9 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
 class HttpError(Exception):
-    """A service answered with a status that is no success, or refused a row.
+    """A service answered with a status that is no success, or refused a row of the request.
 
-    ``Retry`` makes no further attempt if ``is_hopeless`` is true, unless ``Retry(on=)`` says so.
+    If ``is_hopeless`` is true, ``Retry`` makes no further attempt, unless ``Retry(on=)`` says so.
 
     Args:
         status: The HTTP status.
@@ -61,8 +61,9 @@ class HttpError(Exception):
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the same request would fail again: true for statuses below 500, except 408, 409,
-        423, 425 and 429.
+        """Whether a repetition of the same request would fail again.
+
+        This is so for statuses below 500, except 408, 409, 423, 425 and 429.
         """
         return self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _TRANSIENT
 
@@ -84,10 +85,10 @@ def http(
     """Send rows to an HTTP service: ``rs.write(frame, rs.sinks.http(url, batch=100))``.
 
     This sink needs aiohttp. It keeps ``concurrency`` connections alive. The answers 429 and 503
-    raise ``RetryAfter`` with the seconds or the date of their header; other failures raise
-    ``HttpError``. The sink may have a ``Policy``. If the service refuses a request, all rows of the
-    request have failed. The sink follows no redirect: some redirects turn a ``POST`` into a
-    ``GET``, and the rows would be lost.
+    raise ``RetryAfter`` with the seconds or the date of their header ``Retry-After``; other
+    failures raise ``HttpError``. A ``Policy`` may be applied to the sink. If the service refuses a
+    request, all rows of the request have failed. The sink follows no redirect: some redirects turn
+    a ``POST`` into a ``GET``, and the rows would be lost.
 
     ```python
     import rstreams_fast.spark as rs
@@ -99,27 +100,28 @@ def http(
     Args:
         url: The address of the requests, without keys and passwords: put them in ``headers``.
         method: The method of the requests.
-        batch: The most rows of a request, or a ``Batching``. Default: one row per request.
-        body: With ``"json"`` a row is an object, and a list of rows (``batch``) an array. With
-            ``"ndjson"`` each row is a line. With ``"elasticsearch-bulk"`` there is a line before
-            each row, with the row's ``call_id`` as ``_id``; the answer says which rows failed.
-            Times are ISO texts, decimals are texts, and bytes are base64.
+        batch: The maximum number of rows per request, or a ``Batching``. Default: one row per
+            request.
+        body: With ``"json"`` a row is an object. If ``batch`` is given, the body is an array of
+            rows. With ``"ndjson"`` each row is a line. With ``"elasticsearch-bulk"`` there is a
+            line before each row, with the row's ``call_id`` as ``_id``; the answer says which rows
+            failed. Times are ISO texts, decimals are texts, and bytes are base64.
         headers: Headers of all requests, or a function that returns them, for secrets. The worker
             calls this function when a partition begins, and again after the answer 401.
         partial: ``partial(answer, rows)`` gets the answer's JSON and the number of rows. It returns
-            a list with the result of each row; an exception is the failure of the row. Default: a
-            success of the request is a success of all its rows.
+            a list with the result of each row; an exception is the failure of the row. Default: if
+            the request succeeds, all its rows have succeeded.
         id_header: The name of the header for the ``call_id`` of the row. For a list of rows the
             header has a digest of all ids. ``None``: no such header.
-        id_field: The name of a field that is added to each row, with the row's ``call_id``. No
-            column of the frame has this name.
+        id_field: The name of a field that is added to each row, with the row's ``call_id``. The
+            frame must not have a column of this name.
 
     Returns:
         The sink.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: An argument has a wrong value; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     if not isinstance(url, str):
         raise TypeError(f"url must be a str, got {type(url).__name__}")
@@ -165,7 +167,7 @@ class HttpSink(CalledSink):
         with importing("aiohttp", "sinks.http", "'rstreams_fast[http]'"):
             import aiohttp
         pool = aiohttp.TCPConnector(limit=concurrency)
-        # Set no time-out: the policy has the time-outs.
+        # Disable aiohttp's default time-out: the user's policy sets time-outs.
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=pool, timeout=timeout) as session:
             yield _Client(session, self)
@@ -178,7 +180,7 @@ class HttpSink(CalledSink):
             try:
                 bodies.append(self._encode(row, own))
             except (TypeError, ValueError) as refused:
-                # An error of one row must not fail the whole list.
+                # Report the error for this row only, so that the other rows are sent.
                 results[place] = refused
             else:
                 ids.append(own)
@@ -202,7 +204,7 @@ class HttpSink(CalledSink):
 
 
 class _Client:
-    """The connections of a partition."""
+    """The HTTP connections and headers of one partition."""
 
     def __init__(self, session: Any, sink: HttpSink) -> None:
         self._session = session
@@ -215,13 +217,13 @@ class _Client:
         if not isinstance(own, Mapping):
             raise TypeError(f"headers must be a mapping, got {type(own).__name__}")
         for name, value in own.items():
-            # aiohttp's error would show the value, which may be a secret.
+            # Check the type here: the error of aiohttp would show the value, which may be a secret.
             if not isinstance(value, str):
                 raise TypeError(f"headers: {name} must be a str, got {type(value).__name__}")
         return {"Content-Type": _MEDIA[self._sink.body], **own}
 
     async def send(self, bodies: list[bytes], ids: list[str]) -> list[Any]:
-        """Send one request; return the result of each row."""
+        """Send one request with these rows; return the result of each row."""
         sink, rows = self._sink, len(bodies)
         if sink.body != "json":
             content = b"\n".join(bodies) + b"\n"
@@ -285,7 +287,7 @@ def _shortened(text: bytes) -> str:
 
 
 def _results_of(answer: Any) -> list[Exception | None]:
-    """Return the results of the rows from Elasticsearch's bulk answer."""
+    """Return the result of each row from the answer of Elasticsearch's bulk API."""
     if not isinstance(answer, dict) or "items" not in answer:
         raise ValueError(
             f"the answer {json.dumps(answer)[:MOST_CHARACTERS]!r} is none of Elasticsearch's"
@@ -294,7 +296,7 @@ def _results_of(answer: Any) -> list[Exception | None]:
 
 
 def _result_of(item: dict[str, Any]) -> Exception | None:
-    """Return a row's failure, read from its item in Elasticsearch's bulk answer; or ``None``."""
+    """Return the exception of a row whose item in a bulk answer is a failure; else ``None``."""
     result = next(iter(item.values()))
     status = result["status"]
     if status in _RETRY_AFTER_STATUSES:

@@ -1,4 +1,4 @@
-"""Writes values of rows as JSON, also values of types that JSON lacks."""
+"""Converts values of rows to JSON, also values whose types JSON lacks, such as dates and bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["json_text"]
 
 
 def json_text(value: Any, **words: Any) -> str:
-    """Return ``value`` as JSON, with the arguments ``words`` of ``json.dumps``."""
+    """Return ``value`` as JSON. ``words`` are further arguments of ``json.dumps``."""
     try:
         return json.dumps(value, default=_json_value, **words)
-    except TypeError:  # json.dumps asks no default for the keys of a map
+    except TypeError:  # json.dumps applies ``default`` to values, not to keys
         return json.dumps(_with_text_keys(value), default=_json_value, **words)
 
 
@@ -31,7 +31,7 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _json_value(value: Any) -> Any:
-    """Return ``value``, whose type JSON lacks, as a text or a number."""
+    """Return a value whose type JSON lacks as a text or a number."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -1,4 +1,4 @@
-"""Writes rows to a table of PostgreSQL: tasks copy rows, and the driver commits them once."""
+"""``sinks.postgres``: tasks copy rows to a staging table; the driver then commits them once."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["PostgresSink", "postgres"]
 
 PART: Final = "rstreams_part"
-"""The column of a staging table that names the task attempt of a row."""
+"""A column of the staging table: the id of the task attempt that copied the row."""
 
 LEDGER: Final = "rstreams_ledger"
-"""The table of committed writes."""
+"""The name of the table that records which writes are committed."""
 
 KEPT_BATCHES: Final = 100
-"""How many batches of a query the ledger keeps. A query repeats only its latest batch."""
+"""The ledger keeps this many batches of a query. Spark repeats only the latest batch."""
 
 DROP_SECONDS: Final = 5
-"""How long the driver waits for the lock of a staging table that it drops."""
+"""The maximum number of seconds that the driver waits for the lock to drop a staging table."""
 
 
 def postgres(
@@ -52,17 +52,17 @@ def postgres(
     mode: Literal["append", "upsert"] = "append",
     key: str | Sequence[str] = (),
 ) -> PostgresSink:
-    """Write rows to a table of PostgreSQL, each exactly once.
+    """Write rows to a table of PostgreSQL, each row exactly once.
 
     This sink needs psycopg. A task copies its rows into a staging table, in one transaction. After
-    all tasks the driver moves the rows of the successful attempts into ``table``, and adds the job
-    to a ledger, in one transaction. So killed tasks and speculative copies leave no rows, and
-    readers see all rows of a write or none.
+    all tasks have ended, the driver moves the rows of the successful attempts into ``table``, and
+    adds the job to a ledger, in one transaction. So killed tasks and speculative copies leave no
+    rows, and readers see all rows of a write or none.
 
     A write with a name (``job=``), and a batch of a stream, is written once, even if it runs again:
-    a later run finds the ledger's row, and ``repeated`` is true in its report. The driver and the
-    executors must reach the server. The sink makes the table ``rstreams_ledger`` in the schema of
-    ``table`` and, while a write runs, a table ``rstreams_...``.
+    a later run finds the write in the ledger, and ``repeated`` is true in its report. The driver
+    and the executors must reach the server. The sink makes the ledger, a table ``rstreams_ledger``
+    in the schema of ``table``. While a write runs, there is also a staging table ``rstreams_...``.
 
     ```python
     import rstreams_fast.spark as rs
@@ -71,22 +71,24 @@ def postgres(
     ```
 
     Args:
-        dsn: A connection string of libpq without a password. The password is in the environment
-            (``PGPASSWORD``) or in a file. Or a function that returns the string, which may contain
-            a password; the driver and the workers call the function.
+        dsn: A connection string of libpq without a password; the password is in the environment
+            (``PGPASSWORD``) or in a file. Or a function that returns the connection string, which
+            may contain a password; the driver and the workers call the function.
         table: The name of an existing table, with or without its schema. Columns are matched by
             name; columns that the frame lacks get their defaults. An array of the frame is written
-            to an array or as JSON, as the column's type is; structs and maps are written as JSON.
+            as an array or as JSON, depending on the column's type; structs and maps are written as
+            JSON.
         mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the row with the
-            same ``key``; if rows of the frame have the same key, any of them is written.
+            same ``key``; if several rows of the frame have the same key, any one of them is
+            written.
         key: The columns of a unique index of the table, for ``"upsert"``.
 
     Returns:
         The sink.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
-        ValueError: An argument has a wrong value; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
+        ValueError: An argument has a wrong value; the message names the argument.
     """
     if isinstance(dsn, str):
         check_no_keys("dsn", dsn)
@@ -107,7 +109,7 @@ def postgres(
 
 @dataclass(frozen=True, repr=False)
 class PostgresSink(Sink):
-    """A table of PostgreSQL, made by ``postgres``. Immutable.
+    """A sink that writes to a table of PostgreSQL, made by ``postgres``. Immutable.
 
     Args:
         dsn: As in ``postgres``.
@@ -147,9 +149,12 @@ class PostgresSink(Sink):
         return is_new
 
     def _is_new(self, db: Any, frame: Frame) -> bool:
-        """Whether the ledger, the table of committed writes, lacks this write. Makes the ledger."""
-        # A lock keeps two runs of a write from beginning at once: so the second run drops the
-        # staging table of the first, and only one of them makes the ledger.
+        """Return whether the ledger, the table of committed writes, lacks this write.
+
+        The ledger is made if it does not exist.
+        """
+        # Take a lock, so that two runs of a write begin one after the other. Then the second run
+        # finds and drops the staging table of the first run, and only one of them makes the ledger.
         self._execute(db, "select pg_advisory_xact_lock(hashtext({name}))", frame, name=LEDGER)
         self._execute(
             db,
@@ -192,11 +197,12 @@ class PostgresSink(Sink):
                 )
             staged = {"tokens": [int(token) for token in tokens if token]}
             moved = self._execute(db, self._move_statement(frame), frame, **staged).rowcount
-            # Rows with the same key are one row of the table, and triggers may leave rows out.
+            # Fewer rows may arrive in the table than were staged, because of equal keys or
+            # triggers. So count the rows in the staging table.
             if self.key or moved != rows:
                 counting = "select count(*) from {stage} where {part} = any({tokens}::bigint[])"
                 (moved,) = self._execute(db, counting, frame, **staged).fetchone()
-            if moved != rows:  # a crashed server empties the staging table
+            if moved != rows:  # a crash of the server empties unlogged tables
                 raise RuntimeError(f"{moved} of {rows} rows are in the staging table")
         return True
 
@@ -217,8 +223,8 @@ class PostgresSink(Sink):
                 "select {columns} from {stage} where {part} = any({tokens}::bigint[])"
             )
         others = len(frame.names) > len(self.key)
-        # A unique index treats keys with a null as different. So ``distinct on`` has to keep these
-        # rows: each of them has its own ctid.
+        # A unique index treats keys with a null as different. So ``distinct on`` must not merge
+        # their rows: for these rows it also compares the ctid, which differs.
         return (
             "insert into {table} ({columns}) select distinct on "
             "({key}, case when row({key}) is not null then null else ctid end) {columns} "
@@ -240,7 +246,7 @@ class PostgresSink(Sink):
         return [name for (name,) in found.fetchall()]
 
     def _drop_tables(self, db: Any, frame: Frame, stages: list[str]) -> None:
-        """Drop staging tables, and end the sessions of tasks that still copy rows into them."""
+        """Drop staging tables. Before that, end the database sessions that still write to them."""
         import psycopg
 
         self._execute(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
@@ -262,13 +268,13 @@ class PostgresSink(Sink):
                 _warn_left_table(stage, refused)
 
     def _in_same_schema(self, name: str) -> Any:
-        """Return the name of a table in the same schema as the sink's table."""
+        """Return the SQL identifier of the table ``name`` in the schema of the sink's table."""
         from psycopg import sql
 
         return sql.Identifier(*self.table.split(".")[:-1], name)
 
     def _execute(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
-        """Execute ``text``, with names and values for its fields in braces."""
+        """Execute the SQL ``text``, with identifiers and literals for its fields in braces."""
         from psycopg import sql
 
         others = [name for name in frame.names if name not in self.key]
@@ -291,7 +297,11 @@ class PostgresSink(Sink):
         return db.execute(sql.SQL(statement).format(**parts))
 
     def _staging_table(self, frame: Frame) -> str:
-        """Return the name of this run's staging table. All runs of a write use one prefix."""
+        """Return the name of the staging table of this run of the write.
+
+        All runs of a write use the same prefix, by which a later run finds the tables that are
+        left.
+        """
         text = ascii((frame.job, _batch_number(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return f"rstreams_{write}_{frame.attempt[:16]}"
@@ -317,14 +327,15 @@ def _identifiers(columns: Sequence[str]) -> Any:
 
 
 def _connect(dsn: str | Callable[[], str]) -> Any:
-    """Return a connection, whose ``with`` block commits."""
+    """Return a database connection. Its ``with`` block commits at the end."""
     with importing("psycopg", "sinks.postgres", "'rstreams_fast[postgres]'"):
         import psycopg
     text = dsn() if callable(dsn) else dsn
     if not isinstance(text, str):
         raise TypeError(f"dsn must return a str, got {type(text).__name__}")
     if not _is_valid_dsn(text):
-        # libpq's own error would show parts of the string, such as the end of a password.
+        # Check first: the error of libpq would show parts of the string, such as the end of a
+        # password.
         raise ValueError(
             "dsn is no connection string of libpq: a password with spaces or quotes must be quoted "
             "(psycopg.conninfo.make_conninfo does it), and one in a URI percent-encoded"
@@ -333,7 +344,7 @@ def _connect(dsn: str | Callable[[], str]) -> Any:
 
 
 def _is_valid_dsn(text: str) -> bool:
-    """Whether libpq can read the connection string, and finds no part of a password in the host."""
+    """Whether libpq can parse the string, and takes no part of a password for the host."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -341,11 +352,11 @@ def _is_valid_dsn(text: str) -> bool:
         host = conninfo_to_dict(text).get("host")
     except psycopg.Error:
         return False
-    return "@" not in str(host)[1:]  # a name that begins with @ is an abstract socket
+    return "@" not in str(host)[1:]  # a leading @ means an abstract socket
 
 
 class _CopySubscriber:
-    """Copies the batches of a partition into the staging table, in one transaction."""
+    """A subscriber that copies a partition's batches into the staging table, in one transaction."""
 
     def __init__(self, dsn: str | Callable[[], str], stage: Any, names: tuple[str, ...]) -> None:
         context = task_context()
@@ -388,9 +399,10 @@ class _CopySubscriber:
 
 
 def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
-    """Return the rows as CSV of PostgreSQL: an empty field is null, and ``""`` is an empty text.
+    """Return the rows as CSV for PostgreSQL: an empty field is null, and ``""`` is an empty text.
 
-    ``arrays`` names the columns whose type is an array in PostgreSQL.
+    ``token`` is the id of the task attempt. ``arrays`` names the columns of PostgreSQL's array
+    types.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -408,22 +420,22 @@ def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
 
 
 def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
-    """Return ``column``, as texts if PostgreSQL could not read what pyarrow writes for its type.
+    """Return ``column``, converted to texts if PostgreSQL cannot read pyarrow's CSV of its type.
 
-    ``nested`` makes a text of a list, a struct or a map.
+    ``nested`` converts a list, a struct or a map to a text.
     """
     import pyarrow as pa
 
     kind = column.type
     is_nested = pa.types.is_nested(kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        with contextlib.suppress(pa.ArrowInvalid):  # Arrow lacks some of Spark's zones
+        with contextlib.suppress(pa.ArrowInvalid):  # Arrow does not know all time zones of Spark
             return _times_with_offsets(column)
     elif not (
         is_nested
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
-        or pa.types.is_duration(kind)  # pyarrow writes a number, which PostgreSQL takes for seconds
+        or pa.types.is_duration(kind)  # PostgreSQL would read the number as seconds
     ):
         return column
     text = nested if is_nested else _text_of
@@ -434,8 +446,8 @@ def _csv_column(column: pa.Array, nested: Callable[[Any], str]) -> pa.Array:
 def _times_with_offsets(column: pa.Array) -> pa.Array:
     """Return times with a zone as texts, such as ``1883-01-01 00:00:00-04:56:02``.
 
-    pyarrow would write offsets without seconds, which they have until a zone gets a standard time.
-    It also takes ten times as long. Raises ``ArrowInvalid`` if Arrow lacks the zone.
+    Offsets before the introduction of standard time have seconds, which pyarrow would drop. pyarrow
+    would also take ten times as long. Raises ``ArrowInvalid`` if Arrow does not know the zone.
     """
     import pyarrow as pa
     from pyarrow import compute
@@ -458,7 +470,7 @@ def _offset_text(seconds: int) -> str:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as a text that PostgreSQL reads."""
+    """Return a value as a text that PostgreSQL can read."""
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     if isinstance(value, dt.timedelta):

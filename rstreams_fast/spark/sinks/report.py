@@ -1,4 +1,4 @@
-"""The result of a write: counts of its partitions, and the report of the whole write."""
+"""The report of a write, and the counts of its partitions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["COUNT_FIELDS", "PartitionCounts", "WriteReport", "counts_struct", "s
 
 @dataclass(frozen=True)
 class WriteReport:
-    """The result of ``write``. Only task attempts that succeeded are counted.
+    """The result of ``write``. It counts only task attempts that succeeded.
 
     Attributes:
         rows: Rows that were written.
-        retried: How often a row was sent again, because its call or the row itself had failed. Too
-            small by 1 for each dead row that reached its deadline before it was sent.
-        dead: Rows that are in ``dead_letters``.
+        retried: How often a row was sent again, because its call or the row itself had failed. The
+            number is too small by 1 for each dead row that reached its deadline before it was sent.
+        dead: Failed rows that were written to ``dead_letters``.
         calls: Calls of the sink: HTTP requests, or copies into PostgreSQL.
-        bytes: Bytes of the rows in Arrow's form.
+        bytes: The size of the rows in bytes, in Arrow's format.
         seconds: Seconds of the whole write.
         repeated: Whether an earlier run of the same job or batch was committed. Then this run wrote
             nothing.
@@ -52,7 +52,11 @@ class WriteReport:
 
 @dataclass
 class PartitionCounts:
-    """The counts of one partition. ``token`` identifies its rows that wait for the commit."""
+    """The counts of one partition.
+
+    ``token`` identifies what the commit must keep: the staged rows in PostgreSQL, or the
+    dead-letter file.
+    """
 
     rows: int = 0
     retried: int = 0
@@ -62,7 +66,7 @@ class PartitionCounts:
     token: str = ""
 
     def batch(self) -> pa.RecordBatch:
-        """Return the counts as a batch of one row: the output of the partition."""
+        """Return the counts as a record batch of one row, which is the output of the partition."""
         import pyarrow as pa
 
         columns = [pa.array([value]) for value in asdict(self).values()]
@@ -73,7 +77,7 @@ COUNT_FIELDS: Final = ("rows", "retried", "dead", "calls", "bytes")
 
 
 def counts_struct() -> StructType:
-    """Return Spark's type of the rows in which partitions report their counts."""
+    """Return the Spark type of the row in which a partition reports its counts."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     fields = [StructField(name, LongType()) for name in COUNT_FIELDS]
@@ -81,7 +85,7 @@ def counts_struct() -> StructType:
 
 
 def sum_of(parts: Iterable[Any]) -> WriteReport:
-    """Return the report of all partitions. ``parts`` has the row of each partition."""
+    """Return the report of a write, from the rows in which its partitions report their counts."""
     rows = list(parts)
     sums: dict[str, Any] = {name: sum(row[name] for row in rows) for name in COUNT_FIELDS}
     return WriteReport(**sums)

@@ -1,4 +1,4 @@
-"""The base of all sinks. A sink makes a drain, the function that writes one partition."""
+"""The base class of all sinks. ``Sink.drain`` makes the function that writes one partition."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["Frame", "Sink", "SinkOptions"]
 
 @dataclass(frozen=True)
 class Frame:
-    """The frame that is written: its columns, and the ids of this write."""
+    """Describes a DataFrame that is being written: its columns, and the ids of the write."""
 
     schema: StructType
     job: str
-    """The name of the job, or the query; empty if there is none."""
+    """The name of the job, or the id of the streaming query; empty if there is none."""
     run: str
-    """The id of this write. A repeated write has the same id, if its job has a name."""
+    """The id of this write. If the job has a name, a repetition of the write has the same id."""
     batch: int | None = None
-    """The number of a streaming query's batch; ``None`` for a frame that is no stream."""
+    """The number of the batch in a streaming query; ``None`` if the DataFrame is no stream."""
     files: tuple[str, ...] = ()
-    """The files that the frame reads, if files of an earlier run of this write may be replaced."""
+    """The files that the DataFrame reads, if this write may replace files of an earlier run."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The id of this run of the write."""
+    """The id of this run of the write. A repetition has another id."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The arguments of ``write`` and ``writer``; ``None`` means the sink's own default."""
+    """The arguments of ``write`` and ``writer``. ``None`` means the sink's own default."""
 
     key: tuple[str, ...] = ()
     using: Callable[[], Any] | None = None
@@ -56,7 +56,7 @@ class SinkOptions:
     metrics: Metrics | None = None
 
     def refuse(self, what: str, *arguments: str) -> None:
-        """Raise an error if an argument in ``arguments`` was given, because ``what`` lacks them."""
+        """Raise an error if one of ``arguments`` was given: the sink ``what`` does not take it."""
         for argument in arguments:
             if getattr(self, argument) not in (None, ()):
                 name = "on_failure" if argument == "dead_letters" else argument
@@ -64,8 +64,9 @@ class SinkOptions:
 
 
 class Sink(ABC):
-    """The target of a frame. It stays on the driver, and begins and commits the write there. The
-    workers get the function that ``drain`` returns.
+    """The base class of sinks. On the driver, a sink begins, commits and finishes a write.
+
+    The workers do not get the sink: they get the function that ``drain`` returns.
     """
 
     @abstractmethod
@@ -73,12 +74,12 @@ class Sink(ABC):
         """Return a function that writes the batches of a partition, and yields its counts."""
 
     def begin(self, frame: Frame) -> bool:  # noqa: ARG002
-        """Prepare a write, on the driver; ``False`` if an earlier run was committed."""
+        """Prepare a write. Return ``False`` if an earlier run of it was committed already."""
         return True
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
-        """Commit a write, on the driver; ``False`` if another run was committed meanwhile."""
+        """Commit a write. Return ``False`` if another run of it was committed meanwhile."""
         return True
 
     def finish(self, frame: Frame) -> None:  # noqa: B027 - most have nothing to remove
-        """Clean up after ``begin``, on the driver, after a success or a failure."""
+        """Clean up what ``begin`` has made, after a success or a failure of the write."""

@@ -1,4 +1,4 @@
-"""``Subscriber`` classes as sinks: each partition has an object, which requests Arrow batches."""
+"""Sinks that are ``Subscriber`` classes: each partition has a subscriber for its Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
 
 def makes_subscribers(sink: object) -> bool:
-    """Whether ``sink`` is a class of subscribers, or a ``partial`` of one."""
+    """Whether ``sink`` is a class of subscribers, or a ``partial`` of such a class."""
     made = unwrap(sink)
     return isinstance(made, type) and all(hasattr(made, name) for name in _SIGNALS)
 
 
 class SubscriberSink(Sink):
-    """Makes a subscriber with ``factory`` for the batches of each partition."""
+    """A sink that makes one subscriber per partition with ``factory``, and sends it the batches."""
 
     def __init__(
         self, factory: Callable[[], Subscriber[pa.RecordBatch]], options: SinkOptions
@@ -53,7 +53,7 @@ class SubscriberSink(Sink):
 
 
 class _StreamBuilder:
-    """Makes the stream of a partition. Its only element, the counts, comes after the last write."""
+    """Makes the stream of a partition. Its only element, the counts, follows the last write."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
         self._factory = factory
@@ -67,7 +67,9 @@ class _StreamBuilder:
 
 
 class _CountingSubscriber:
-    """Passes the signals to the user's subscriber, and calls ``end`` with the outcome."""
+    """Passes signals to the user's subscriber. Passes the counts or a failure to the emitter
+    ``end``.
+    """
 
     def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
         self._subscriber = subscriber
@@ -96,12 +98,13 @@ class _CountingSubscriber:
 
     def on_complete(self) -> None:
         if self._signal(self._subscriber.on_complete):
-            self._counts.token = getattr(self._subscriber, "token", "")  # of sinks.postgres
+            # Only the subscriber of ``sinks.postgres`` has a token.
+            self._counts.token = getattr(self._subscriber, "token", "")
             self._end.next(self._counts.batch())
             self._end.complete()
 
     def _signal(self, method: Callable[..., object], *args: Any) -> bool:
-        """Signal the subscriber; an exception of the subscriber fails the partition."""
+        """Call a method of the user's subscriber. If it raises an error, fail the partition."""
         try:
             method(*args)
         except BaseException as raised:
@@ -115,7 +118,7 @@ class _CountingSubscriber:
 
 
 class _UserSubscription:
-    """The subscription of the user's subscriber. A ``cancel`` before the end is a failure."""
+    """The subscription of the user's subscriber. ``cancel`` before the end fails the partition."""
 
     def __init__(self, subscription: Subscription, on_cancel: Callable[[], object]) -> None:
         self._subscription = subscription

@@ -1,4 +1,4 @@
-"""``write`` and ``writer``: a frame, or each batch of a stream, goes to a sink."""
+"""``write`` and ``writer``: write a DataFrame, or each batch of a stream, to a sink."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def write(
     exception among the results is the failure of one row. This row is sent again in another call,
     as often as ``retry`` says.
 
-    A task that Spark repeats sends its rows again. In the function ``call_id(row)`` is the same in
-    each attempt, task and run of the job: so a service with idempotency keys has each row once.
-    With a ``journal`` the rows that an earlier task has sent are not sent again.
+    If Spark repeats a task, the task sends its rows again. In the function, ``call_id(row)`` is the
+    same in each attempt, task and run of the job: so a service with idempotency keys stores each
+    row once. With a ``journal`` the rows that an earlier task has sent are not sent again.
 
     ```python
     import rstreams_fast.spark as rs
@@ -66,32 +66,33 @@ def write(
     ```
 
     Args:
-        frame: A frame that is no stream.
-        sink: A function of a list of rows as dicts. If its parameter is annotated as a
+        frame: A DataFrame that is no stream.
+        sink: A function that gets a list of rows as dicts. If its parameter is annotated as a
             ``pyarrow.RecordBatch``, it gets a record batch instead. The function returns nothing,
             or a list with a result for each row; an exception is the failure of the row. The
-            function is ``async``, or a plain function, which runs on threads. Or the sink is a
-            class (or a ``partial`` of a class) of ``Subscriber``s: each partition has one object,
-            which gets the Arrow batches that it requests. The partition is written when
+            function is ``async``, or a plain function, which runs on threads. The sink may also be
+            a class (or a ``partial`` of a class) of ``Subscriber``s: each partition has one object,
+            which gets the Arrow batches that it requests. The partition is written when its
             ``on_complete`` has returned.
-        job: The name of the job: a job with the same name is the same job, run again. The name is
-            part of each ``call_id`` and of the keys of a journal, which needs it. Default: no name.
+        job: The name of the job. A job with the same name is a repetition of the same job. The name
+            is part of each ``call_id`` and of the keys of a journal; a journal needs it. Default:
+            no name.
         key: The columns that distinguish rows, for ``call_id``. Default: all columns; then equal
             rows have the same id.
         using: As in ``lookup``: the function gets the client as its first argument.
-        concurrency: The most calls at once, per partition at work. Default: 4.
-        batch: The most rows of a call, or a ``Batching``, which bounds bytes, too. Default: the
-            sink's own, else 100.
-        on_failure: With ``"raise"`` the job fails with the first row whose attempts have all
-            failed. With ``dead_letters(path)`` such rows are written there, and the job goes on.
-        bounds: A ``Bounds`` of rows, bytes and seconds in each partition at work.
+        concurrency: The maximum of concurrent calls per running partition. Default: 4.
+        batch: The maximum number of rows per call, or a ``Batching``, which also bounds the bytes.
+            Default: the sink's own default, else 100.
+        on_failure: With ``"raise"`` the job fails when a row has failed in all its attempts. With
+            ``dead_letters(path)`` such rows are written to this directory, and the job continues.
+        bounds: A ``Bounds`` of rows, bytes and seconds for each running partition.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
 
     Returns:
         The counts of the write.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
         ValueError: An argument has a wrong value, or does not suit the sink.
     """
     check_frame(frame, "write")
@@ -123,10 +124,10 @@ def writer(
     bounds: Bounds | None = None,
     metrics: Metrics | None = None,
 ) -> Writer:
-    """Make a function for ``foreachBatch``, which writes each batch of a stream to ``sink``.
+    """Make a function for ``foreachBatch`` that writes each batch of a stream to ``sink``.
 
-    The rows of a batch that is run again have the same ``call_id``. A ``journal`` keeps
-    only the answers of the latest batch, as Spark repeats no earlier batch.
+    If Spark repeats a batch, its rows have the same ``call_id`` as before. A ``journal`` keeps only
+    the answers of the latest batch, because Spark repeats no earlier batch.
 
     ```python
     import rstreams_fast.spark as rs
@@ -144,7 +145,7 @@ def writer(
     Args:
         sink: As in ``write``.
         job: The name of the stream. Default: the id of the query, which its checkpoint keeps. Spark
-            Connect does not give this id: a name is required there. A stream with a new
+            Connect does not give this id, so a name is required there. A stream with a new
             checkpoint needs another name, because its batches count from 0 again.
         key: As in ``write``.
         using: As in ``write``.
@@ -155,10 +156,10 @@ def writer(
         metrics: As in ``write``.
 
     Returns:
-        A function that takes a frame and the number of its batch.
+        A function that takes a DataFrame and the number of its batch.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names it.
+        TypeError: An argument has the wrong type; the message names the argument.
         ValueError: An argument has a wrong value, or does not suit the sink.
     """
     if job is not None and (not isinstance(job, str) or not job):
@@ -193,7 +194,7 @@ class Writer:
     """A function for ``foreachBatch``, made by ``writer``. It writes one batch at a time."""
 
     report: WriteReport | None = None
-    """The report of the latest batch."""
+    """The report of the latest batch; ``None`` before the first batch."""
 
     def __init__(self, sink: Sink, job: str | None, *, has_dead_letters: bool) -> None:
         self._sink = sink
@@ -201,7 +202,7 @@ class Writer:
         self._has_dead_letters = has_dead_letters
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write ``frame``, the batch ``batch_id`` of a stream."""
+        """Write ``frame``, which is batch number ``batch_id`` of a stream."""
         self.report = self._write(frame, self._job or _query_of(frame), batch_id)
 
     def _write(self, frame: DataFrame, job: str, batch: int | None) -> WriteReport:
@@ -233,7 +234,7 @@ class Writer:
 
 
 def _query_of(frame: DataFrame) -> str:
-    """Return the id of the streaming query that has ``frame`` as a batch."""
+    """Return the id of the streaming query that the batch ``frame`` belongs to."""
     context: Any = getattr(frame.sparkSession, "_sc", None)
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     if query is None:
