@@ -203,7 +203,7 @@ class CallOptions(CallSettings):
 
     @property
     def window_rows(self) -> int:
-        """The maximum number of pending rows: rows with a started call and without output."""
+        """The maximum number of rows whose call has started, and whose result is not output yet."""
         if self.bounds.rows is not None:
             return self.bounds.rows
         running = self.running_rows
@@ -237,7 +237,7 @@ def options_of(
     if auto:
         pending = getattr(bounds, "rows", None)
         if pending is not None and batching is not None:
-            pending = max(1, pending // (2 * batching.rows))  # inverts ``running_rows``
+            pending = max(1, pending // (2 * batching.rows))  # the inverse of ``running_rows``
         most = (MOST_AUTO, policy.limit and policy.limit.concurrency, pending)
         concurrency = min(bound for bound in most if bound)
     return CallOptions(

@@ -55,5 +55,5 @@ class PerWorker:
         return f"PerWorker({label_of(self.factory)})"
 
     def __call__(self) -> AbstractContextManager[Any]:
-        """Return a context manager for one partition. It gives the value that the worker shares."""
+        """Return a context manager for one partition, with the value that the worker shares."""
         return open_once(self.id, self.factory)

@@ -62,11 +62,11 @@ HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
 """For this number of the latest Spark stages, ``Sums`` keeps the covered partitions, and the
-partition runs that are not done. It needs them if Spark makes another attempt."""
+metrics of partitions that are not done. It needs them if Spark makes another attempt."""
 
 MOST_KEPT: Final = 256
-"""The maximum number of ended partition runs that are kept out of the sums because they are not
-done. If there are more, the earliest are added to the sums."""
+"""The maximum number of ended partitions that are kept out of the sums because their state is not
+``done``. If there are more, the earliest are added to the sums."""
 
 Place = tuple[str, int, int]
 """Identifies a partition: the key of the stage, the number of its Spark stage, the partition's
@@ -164,7 +164,7 @@ class Runs:
     """The metrics in all files of a directory.
 
     Attributes:
-        runs: The partition runs that are not in the sums.
+        runs: The metrics of each partition that is not in the sums.
         sums: A sum for each host and stage.
         covered: The partitions in the sums.
         declared: The names of all stages that are used, even if they never ran.
@@ -182,7 +182,7 @@ class Runs:
         return [*sorted(set(self.declared) - started.keys()), *started]
 
     def all(self) -> list[StageMetrics]:
-        """Return the sums and the partition runs, in the order of their start."""
+        """Return the sums and the metrics of the other partitions, in the order of their start."""
         found = [*self.sums, *self.runs]
         return sorted(found, key=lambda metrics: (metrics.started, metrics.partition))
 
@@ -191,7 +191,7 @@ class Runs:
         return run.partition in self.covered.get((run.key, run.spark_stage), ())
 
     def of(self, stage: str) -> Runs:
-        """Return the partition runs and the sums of one stage."""
+        """Return the metrics and the sums of one stage."""
         return Runs(
             [run for run in self.runs if run.stage == stage],
             [total for total in self.sums if total.stage == stage],
@@ -259,7 +259,7 @@ def _counting_runs(runs: Iterable[StageMetrics]) -> dict[Place, list[StageMetric
 
 
 def sum_of(found: Runs) -> StageMetrics:
-    """Return the sum of the metrics in ``found``, with one attempt of each partition."""
+    """Return the sum of the metrics in ``found``, counting only one attempt of each partition."""
     counting = _counting_runs(run for run in found.runs if not found.covers(run))
     parts = [run for runs in counting.values() for run in runs]
     parts += [total for total in found.sums if total.partitions]
@@ -296,14 +296,14 @@ STATES: Final = ("failed", "running", "lost", "stopped", "done", "")
 _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
 
-# -- sums of ended partition runs ------------------------------------------------------------------
+# -- adding ended partitions to the sums -----------------------------------------------------------
 
 
 def fold(folder: Path, present: int) -> None:
-    """Add to the sums the ended partition runs of this process and of this host's dead processes.
+    """Add the metrics of ended partitions to the sums, for this process and this host's dead ones.
 
     The caller must prevent other threads from writing the file of this process. ``present`` is the
-    id of the task that runs in this process: the task may begin further partition runs.
+    id of the task that runs in this process: the task may begin further partitions.
     """
     own = process_of(os.getpid()).rpartition(" ")[0]
     name = f"{HOST}-{crc32(own.encode()):08x}"
@@ -355,7 +355,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
 
 
 def _has_ended(run: StageMetrics, own: str) -> bool:
-    """Whether a partition run has ended; ``False`` if it is from another host or PID namespace."""
+    """Whether a partition has ended; ``False`` if it is of another host or PID namespace."""
     if run.host != HOST or run.process.rpartition(" ")[0] != own:
         return False
     if run.pid == os.getpid():
@@ -401,7 +401,7 @@ _unreadable: Final[set[Path]] = set()
 def _read_lines(file: Path) -> Iterator[StageMetrics]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:  # the partition run has ended meanwhile
+    except FileNotFoundError:  # the partition has ended meanwhile
         return
     except OSError as refused:
         if file not in _unreadable:
@@ -460,7 +460,7 @@ def _start_time_of(pid: int) -> str:
 
 
 def is_lost(metrics: StageMetrics) -> bool:
-    """Whether the process of a partition run is gone; ``False`` if this cannot be known."""
+    """Whether the process that ran a partition is gone; ``False`` if this cannot be known."""
     own = process_of(os.getpid()).split(" ")
     theirs = metrics.process.split(" ")
     if len(own) != len(theirs) or len(own) == 1:

@@ -101,7 +101,6 @@ class NotebookBar:
         return TaskID(self._number)
 
     def remove_task(self, _: TaskID) -> None:
-        """Remove the bar."""
         self._change(None)
 
     def update(self, _: TaskID, **fields: Any) -> None:

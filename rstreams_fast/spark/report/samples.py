@@ -165,8 +165,8 @@ class Watch:
         if progress != before or not total.running:
             self._progress[stage] = (progress, now, at_service)
             return None
-        # It is no stall if all calls wait for their limit, or before their next attempt. So the
-        # calls must also have spent enough time at the service.
+        # If all calls wait for their limit, or before their next attempt, the stage is not stalled.
+        # So require that the calls have also spent enough time at the service.
         least = STALL_SECONDS / 2 + total.running * LAG_SECONDS
         if now - since < STALL_SECONDS or at_service - at_service_then < least:
             return None

@@ -1,4 +1,4 @@
-"""``sinks.http``: sends rows to an HTTP service as JSON, by a connection pool per partition."""
+"""``sinks.http``: sends rows to an HTTP service as JSON, with one connection pool per partition."""
 
 from __future__ import annotations
 

@@ -401,8 +401,8 @@ class _CopySubscriber:
 def _csv_of(batch: pa.RecordBatch, token: int, arrays: set[str]) -> bytes:
     """Return the rows as CSV for PostgreSQL: an empty field is null, and ``""`` is an empty text.
 
-    ``token`` is the id of the task attempt. ``arrays`` names the columns of PostgreSQL's array
-    types.
+    ``token`` is the id of the task attempt. ``arrays`` names the columns that are arrays in
+    PostgreSQL.
     """
     import pyarrow as pa
     from pyarrow import csv

@@ -39,7 +39,6 @@ class Frame:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(self.schema.names)
 
 

@@ -67,9 +67,7 @@ class _StreamBuilder:
 
 
 class _CountingSubscriber:
-    """Passes signals to the user's subscriber. Passes the counts or a failure to the emitter
-    ``end``.
-    """
+    """Passes signals to the user's subscriber. Passes counts or a failure to emitter ``end``."""
 
     def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
         self._subscriber = subscriber
