@@ -1,1 +1,1 @@
-"""Runs a stage in one partition of Spark: reads ahead, makes calls, converts values and counts."""
+"""The code that runs in Spark's Python workers, for ``lookup``, ``enrich`` and other stages."""

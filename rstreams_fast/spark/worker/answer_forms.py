@@ -1,4 +1,4 @@
-"""How a journal stores the results of a stage's calls: as Arrow values of their declared types."""
+"""Converts the results of calls to Arrow arrays, which a journal stores, and back to results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ __all__ = ["BatchesForm", "ColumnForm"]
 
 
 class ColumnForm:
-    """Converts results to and from Arrow: values of one declared column, or rows of several."""
+    """Converts the results of ``lookup`` and ``enrich`` to an Arrow array, and back.
+
+    With one declared column, a result is a value of this column. With several declared columns, a
+    result is a row, and the elements of the array are structs.
+    """
 
     def __init__(self, columns: Columns) -> None:
         import pyarrow as pa
@@ -25,7 +29,7 @@ class ColumnForm:
         self.text = str(fields) if self._is_row else str(self.type)
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return ``answers``, the results of several calls, as an Arrow array."""
+        """Return an Arrow array of ``answers``, the results of several calls."""
         import pyarrow as pa
 
         arrays = self._columns.arrays(answers, str)
@@ -35,12 +39,15 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the result of one call. ``scalar`` is an element of an array from ``array()``."""
+        """Convert ``scalar``, an element of an array that ``array()`` returned, to a result."""
         return scalar.as_py()
 
 
 class BatchesForm:
-    """Converts results that are lists of record batches of one schema to and from Arrow."""
+    """Converts the results of ``map_batches`` to an Arrow array, and back.
+
+    A result is a list of record batches. All record batches have the same schema.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -50,7 +57,7 @@ class BatchesForm:
         self.text = f"batches of {schema.to_string(show_schema_metadata=False)}"
 
     def array(self, answers: list[Any]) -> pa.Array:
-        """Return an Arrow array. Each element is an Arrow IPC stream of the batches of one call."""
+        """Return an Arrow array with one binary value per call: an IPC stream of its batches."""
         import pyarrow as pa
 
         streams = []
@@ -63,7 +70,7 @@ class BatchesForm:
         return pa.array(streams, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the record batches of one call. ``scalar`` has them as an Arrow IPC stream."""
+        """Return the record batches of one call. ``scalar`` contains their IPC stream."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(scalar.as_buffer()) as reader:

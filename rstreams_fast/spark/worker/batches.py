@@ -1,4 +1,8 @@
-"""``map_batches`` in one partition: calls a function with whole batches, on threads or a loop."""
+"""Runs ``map_batches`` in one partition: calls the user's function with whole Arrow batches.
+
+If ``can_emit_before_end`` is true, threads of this module make the calls. Otherwise a ``CallStage``
+makes the calls on an event loop.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "can_emit_before_end", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""The most output batches of one call that wait for the main thread; then the call waits."""
+"""The capacity of the ring for the output batches of one call. A full ring blocks the call."""
 
 
 def run_batches(
@@ -47,7 +51,8 @@ def run_batches(
 ) -> Iterator[Any]:
     """Return an iterator over the output batches of a partition, in the order of the input.
 
-    ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
+    ``first`` is a list that contains the first input batch. The read-ahead thread removes the batch
+    from the list, so that the list does not keep the batch in memory.
     """
     if can_emit_before_end(options):
         return _BatchesOnThreads(options, schema, partition).outputs(first)
@@ -79,17 +84,21 @@ def run_batches(
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Return the key of a call: ``policy.key(batch)`` if it is set, else a digest of the batch."""
+    """Return the key of a call with ``batch``, for the cache and the journal.
+
+    The key is ``policy.key(batch)`` if the policy has a ``key``, else a digest of the batch.
+    """
     if (key := options.policy.key) is not None:
         return checked_key((key(batch),), options.label)
     return (KeyDigest(options.label, "")((batch,)),)
 
 
 def can_emit_before_end(options: CallOptions) -> bool:
-    """Return whether a call's rows may be emitted before the call has ended.
+    """Return whether the first rows of a call may be emitted before the call has ended.
 
-    ``False`` if a feature needs the whole result: an async function, ``on_failure``, a bound in
-    seconds, or a part of the policy (retries, a limit, a circuit, a budget, a cache, a journal).
+    Return ``False`` if one of these needs the whole result first: an async function, an
+    ``on_failure`` other than ``"raise"``, ``Bounds(seconds)``, or a policy with retries, a limit, a
+    circuit, a budget, a cache or a journal.
     """
     policy = options.policy
     features = (policy.retry, policy.limit, policy.circuit, policy.budget, options.bounds.seconds)
@@ -98,10 +107,10 @@ def can_emit_before_end(options: CallOptions) -> bool:
 
 
 def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., Any]:
-    """Return a function that calls the user's function and turns an iterable result into a list.
+    """Return a wrapper of the user's function that turns an iterable of frames into a list.
 
-    So the call fails, too, if the iteration raises an error. With a cache or a journal, the
-    elements of the list are record batches of the ``schema``.
+    The call includes the iteration, so an error of the iteration counts as an error of the call.
+    With a cache or a journal, the elements of the list are record batches of ``schema``.
     """
     fn, label = options.fn, options.label
 
@@ -122,12 +131,16 @@ def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., 
 
 
 def _as_list(result: Any) -> Any:
-    # A structured array of numpy is iterable, but it is one frame. Its ``dtype`` shows this.
+    # A structured numpy array is iterable, but it is one frame: do not make a list of its rows.
+    # The attribute ``dtype`` identifies such an array.
     return list(result) if _is_frame_iterable(result) and not hasattr(result, "dtype") else result
 
 
 def _is_frame_iterable(result: Any) -> bool:
-    """Whether ``result`` is an iterable of frames, and not a frame, which has ``columns``."""
+    """Return whether ``result`` is an iterable of frames.
+
+    An object with an attribute ``columns`` is a single frame.
+    """
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -136,7 +149,10 @@ def _is_frame_iterable(result: Any) -> bool:
 
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
-    """Yield the result of a call as non-empty record batches of the declared ``schema``."""
+    """Convert the result of a call to record batches of the declared ``schema``.
+
+    Batches without rows are left out.
+    """
     batches: Iterable[Any] | None = batches_of(result, schema, label)
     if batches is None:
         if not _is_frame_iterable(result):
@@ -165,9 +181,9 @@ def _name_of(first_row: int, rows: int) -> str:
 
 
 class _Job:
-    """A call with one input batch, and the ring for the output batches of the call.
+    """A call: its input batch, and the ring ``out`` for its output batches.
 
-    The main thread reads the rings of all calls in the order of their input batches.
+    The main thread reads the rings of the calls one after another, in the order of the input.
     """
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
@@ -176,17 +192,18 @@ class _Job:
         self.first_row = first_row
         self.out = SpscRing(OUTPUTS_AHEAD)
         self.failure: BaseException | None = None
-        """The exception of the call. It does not go through ``out``: the main thread would
-        take a ``TimeoutError`` of the call for the time-out of ``out.get``.
+        """The exception that the call raised. The ring ``out`` does not carry the exception: the
+        main thread could not tell a ``TimeoutError`` of the call from a time-out of ``out.get``.
         """
 
 
 class _BatchesOnThreads:
-    """Calls a sync function on threads, which take batches one after the other, in input order.
+    """Calls a sync function with the input batches, on up to ``concurrency`` threads.
 
-    Only one thread at a time may take a batch. This right is the only work item of the
-    ``CallThreads``. After a thread has taken a batch, it passes the right on to another thread, and
-    then makes the call.
+    Only one thread at a time takes a batch from the read-ahead ring, so the calls start in the
+    order of the input. The queue of the ``CallThreads`` contains at most one work item: the
+    permission to take the next batch. A thread that has taken a batch puts the permission back into
+    the queue, and then makes its call.
     """
 
     def __init__(
@@ -219,7 +236,7 @@ class _BatchesOnThreads:
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Yield the output batches of the stage. The main thread runs this generator.
 
-        ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
+        ``first`` is a list that contains the first input batch; the read-ahead thread removes it.
         """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
@@ -238,13 +255,14 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # The exit of ``running`` closes the threads, too, but an exception may prevent it.
+                # The exit of ``running`` calls ``_close``, which closes the threads, too. But an
+                # exception that interrupts this exit could prevent the call of ``_close``.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
 
     def _get(self, ring: SpscRing) -> Any:
-        """Wait for the next element of ``ring`` and return it; ``None`` at the end of the ring."""
+        """Wait for the next element of ``ring`` and return it; ``None`` if the ring is closed."""
         wait = None if not self._writer.is_enabled else REPORT_SECONDS
         begin = time.monotonic()
         try:
@@ -287,9 +305,10 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, let another thread take the next batch, and make the call.
+        """Take a batch, let another thread take the next batch, and call the user's function.
 
-        The call's job is queued first: the main thread reads outputs in the order of the batches.
+        The ``_Job`` of the call is put into the ring ``_jobs`` before another thread may take a
+        batch. So the jobs are in the order of the batches, as the main thread expects.
         """
         try:
             try:
@@ -312,9 +331,10 @@ class _BatchesOnThreads:
             self._threads.put(number + 1, number + 1)
             self._run_job(job)
         except RingClosed:
-            pass  # the ring was closed because the stage ends
+            pass  # the stage ends, and has closed the ring of jobs
         except BaseException as raised:
-            # Pass any error, such as a MemoryError, to the main thread, which waits for this call.
+            # Pass any exception, such as a MemoryError, to the main thread. Otherwise the main
+            # thread would wait for this call for ever.
             self._fail(raised)
 
     def _run_job(self, job: _Job) -> None:
@@ -327,8 +347,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # Name the user's function in the error. If the generator ``outputs`` raised the
-            # StopIteration, Python would replace it by an error without this name.
+            # Replace the StopIteration by an error that names the user's function. Python replaces
+            # a StopIteration that leaves the generator ``outputs`` by an error without this name.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -344,24 +364,27 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _trace(self) -> AbstractContextManager[object]:
-        """Return a context manager for the next call. It makes trace spans for some calls."""
+        """Return a context manager for the next call: a trace span if the call is sampled."""
         tracer = self._writer.spans
         if tracer is not None:
-            with self._lock:  # several threads change ``calls_to_skip``
+            with self._lock:  # other threads change ``calls_to_skip``, too
                 tracer.calls_to_skip -= 1
                 if tracer.calls_to_skip < 0:
                     return tracer.begin()
         return nullcontext()
 
     def _make_call(self, job: _Job) -> None:
-        """Make the call. If it raises ``RetryAfter`` before its first output, repeat the call."""
+        """Call the user's function for ``job``, and put its output batches into the ring.
+
+        If the function raises ``RetryAfter`` before its first output batch, call it again later.
+        """
         options, attempts, counters = self._options, CallAttempts(self._rules, None), self._counters
         batch, job.batch = job.batch, None
         if self._names_call_id:
             set_run_digest(KeyDigest(options.label, ""))
             set_key((batch,))
         while True:
-            with self._lock:  # several threads change the counters
+            with self._lock:  # other threads change the counters, too
                 counters.attempts += 1
             begun = time.monotonic()
             try:
@@ -390,7 +413,7 @@ class _BatchesOnThreads:
                 raise RingClosed
 
 
-# -- all other calls: through a ``CallStage``, on an event loop ------------------------------------
+# -- calls that a ``CallStage`` makes, on an event loop --------------------------------------------
 
 
 class _Item:
@@ -403,11 +426,15 @@ class _Item:
 
 
 class _BatchCalls:
-    """Supplies the calls of a ``CallStage`` with input batches, and emits their output batches."""
+    """The source and the sink of the ``CallStage`` that runs ``map_batches``.
+
+    As the source, the object supplies the input batches, one for each call. As the sink, it turns
+    the result of a call into output batches.
+    """
 
     room = 1
     can_flush = False
-    """Always ``False``: ``take`` emits each result at once, so ``flush`` finds no result."""
+    """``take`` emits each result immediately, so no result ever waits for ``flush``."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()
@@ -445,15 +472,19 @@ class _BatchCalls:
         return call
 
     def cast_outcome(self, result: Any) -> Any:
-        """Return a call's ``Outcome`` with its rows cast to the declared schema."""
+        """Return ``result``, the ``Outcome`` of a call, with its rows cast to the declared schema.
+
+        The ``Outcome`` of a failed call has no rows, and is returned unchanged.
+        """
         if result.error is not None:
             return result
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _with_outcome_column(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the batches of a call, with a column that reports its error, time and attempts.
+        """Return the output batches of a call, with a column ``outcome``.
 
-        If the call failed, return a row of nulls for each row of its input ``batch``.
+        The column reports the error, the seconds and the number of attempts of the call. If the
+        call failed, the output has a row of nulls for each row of the input ``batch``.
         """
         import pyarrow as pa
 
@@ -483,7 +514,7 @@ class _BatchCalls:
         return len(results)
 
     def flush(self) -> None:
-        """Do nothing: ``take`` emits each result at once."""
+        """Do nothing: ``take`` emits each result immediately, so no result waits."""
 
     def check_end(self) -> None:
-        """Do nothing: a call may return any number of rows, so none can be missing."""
+        """Do nothing: a call may return any number of rows, so no row can be missing."""

@@ -1,11 +1,12 @@
-"""A stage that makes calls, on an event loop with its own thread.
+"""Makes the calls of a stage in one partition, on an event loop with its own thread.
 
-Three threads and two rings serve one partition. The ``CallPump`` starts calls and takes results::
+A read-ahead thread, the loop's thread and the worker's main thread serve one partition. Two rings
+connect them. On the loop, a ``CallPump`` starts the calls and takes their results::
 
     Spark's iterator -> read-ahead -> [ring, byte budget] -> loop: CallPump -> [ring] -> main
 
-No thread blocks while it holds something that another thread needs: the loop never blocks, and the
-other two threads wait only on their rings. Only the main thread yields to Spark.
+A deadlock is impossible: the loop never blocks, and each of the other threads waits only for its
+ring or the byte budget. Only the main thread yields batches to Spark.
 """
 
 from __future__ import annotations
@@ -41,27 +42,29 @@ from rstreams_fast.spark.worker.using import CallsEnded, Client
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
-"""The most seconds that a result waits for more results that fill its output batch."""
+"""The most seconds that a result waits for further results of the same output batch.
+
+Then the stage emits an output batch with fewer rows."""
 
 REPORT_SECONDS: Final = 0.2
 """Seconds between two updates of the metrics."""
 
 HANG_UP_SECONDS: Final = 0.02
-"""Seconds between two checks whether Spark still wants rows."""
+"""Seconds between two checks whether Spark has closed its socket and needs no more rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
-"""Seconds for which a stopped stage waits for cancelled calls and for the client."""
+"""The most seconds that a stopped stage waits for cancelled calls and for the end of ``using``."""
 
 LAST_SECONDS: Final = 0.1
-"""The least seconds that the loop's last tasks get to end, even if ``STOP_SECONDS`` are over."""
+"""The least seconds that remaining asyncio tasks get to end, even if ``STOP_SECONDS`` are over."""
 
 
 class CallStage:
-    """Makes the calls of one partition: takes items from ``source``, puts results in ``sink``.
+    """Makes the calls of one partition: takes items from ``source``, passes results to ``sink``.
 
-    The *client* is the context manager of the user's argument ``using``. One task on the loop, the
-    *host task*, opens and closes it. Only ``outputs`` and ``stop`` may be called outside the loop's
-    thread.
+    The *client* is the context manager that the user's argument ``using`` makes. One asyncio task,
+    the *host task*, opens and closes the client. Threads other than the loop's thread may call only
+    ``outputs`` and ``stop``.
     """
 
     def __init__(
@@ -76,10 +79,10 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``surroundings``: the steps around each call, such as a look-up in the cache. The steps
-        of the client and the journal are added later, because the loop opens these two.
-        ``watched``: the user's function, if ``options.fn`` is a wrapper of it. ``window``:
-        arguments of ``CallWindow``.
+        """``surroundings``: the steps around each call, such as a look-up in the cache. The stage
+        itself adds the client and the journal, after it has opened them on the loop. ``watched``:
+        the function that ``LoopWatch`` watches, if it is not ``options.fn``. ``window``: keyword
+        arguments for the ``CallWindow``.
         """
         self._surroundings = surroundings
         self._journal = journal
@@ -96,26 +99,27 @@ class CallStage:
         )
         self._client = Client(options.using)
         self._context: Context | None = None
-        """The ``contextvars`` context of the calls. It has variables that the client has set."""
+        """The ``contextvars`` context of the calls, with the variables that the client has set."""
         self._calls_ended = CallsEnded(self._on_host_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """Whether the client was ``opened`` or ``used`` when user code cancelled the host task."""
+        """``opened`` or ``used``: the stage of the client at which user code cancelled the host
+        task. Empty if the host task was not cancelled so."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
         self._out = OutputRing(sink, self._wake)
         self._failure: BaseException | None = None
-        """The exception that the main thread has to raise."""
+        """The exception that the main thread must raise to Spark."""
         self._finishing = False
         self._complete = False
         """Whether all output rows were passed to the main thread."""
         self._stopping = False
         self._stopped_at = 0.0
         self._hung_up = False
-        """Whether Spark wants no more rows."""
+        """Whether Spark has closed its socket, because it needs no more rows."""
         self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
@@ -130,8 +134,8 @@ class CallStage:
         import pyarrow as pa
 
         with self._partition.running(first, self.stop):
-            # The first pa.array imports pandas, which takes half a second. Import pandas before the
-            # calls start: during the import their time-outs might expire.
+            # The first call of pa.array imports pandas, which takes half a second. Let this happen
+            # before the user's calls start: their time-outs might expire during the import.
             pa.array(())
             most = self._options.bounds.seconds
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
@@ -145,8 +149,8 @@ class CallStage:
                     if time.monotonic() < late_at:
                         self._watch.check()
                         continue
-                    # The loop's timer for ``Bounds(seconds)`` is late, because a call blocks the
-                    # loop. So the main thread ends the stage.
+                    # A user's call blocks the loop, so the loop's timer for ``Bounds(seconds)`` is
+                    # late. The main thread ends the stage in place of the timer.
                     self._set_failure(self._timeout_error())
                     break
                 self._counters.emit(output.rows)
@@ -161,7 +165,7 @@ class CallStage:
                 raise GeneratorExit("Spark has hung up")
 
     def stop(self) -> None:
-        """Cancel the calls and end the stage, unless the loop has ended. Thread-safe."""
+        """Cancel the calls and end the stage; do nothing if the loop has ended. Thread-safe."""
         self._call_soon(self._stop)
 
     def _wake(self) -> None:
@@ -174,7 +178,7 @@ class CallStage:
     # -- the start and the end of the loop ---------------------------------------------------------
 
     def _run(self) -> None:
-        """Run the loop until the stage has ended. The loop's thread calls this."""
+        """Run the loop until the stage has ended. This is the target of the loop's thread."""
         try:
             self._watch.begin()
             self._loop.set_default_executor(self._executor)
@@ -199,9 +203,10 @@ class CallStage:
                 self._out.close()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail the stage if a callback of its own has failed: else the stage would never end.
+        """Handle an exception that a callback on the loop raised.
 
-        If a user's callback has failed, let asyncio report the error, as on any event loop.
+        If a callback of the stage raised it, fail the stage: otherwise the stage would never end.
+        If a callback of the user raised it, let asyncio report it, as on any event loop.
         """
         raised = context.get("exception")
         if "handle" in context and raised is not None and raised_by_stage(raised):
@@ -217,10 +222,10 @@ class CallStage:
             try:
                 self._loop.run_forever()
             except BaseException as raised:
-                # A callback raised SystemExit, for example, which ends run_forever. Run the loop
-                # again, so that the stage can stop.
+                # A callback raised an exception that ends run_forever, such as SystemExit. Run the
+                # loop again, so that the stage can cancel its calls and close the client.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # If callbacks go on raising exceptions for STAGE_CLOSE_SECONDS, raise the last one.
+                # If callbacks still raise such exceptions after STAGE_CLOSE_SECONDS, give up.
                 if time.monotonic() > latest:
                     raise
                 # Delay _fail by one iteration of the loop. If a call raised the exception, _advance
@@ -232,7 +237,7 @@ class CallStage:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        # Stop the loop only once: _tidy_up runs it again, and a second stop would interrupt
+        # Stop the loop only once. _tidy_up runs the loop again, and a second stop would interrupt
         # _tidy_up.
         if not self._ended:
             self._ended = True
@@ -241,7 +246,7 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and the client, wait until all calls have ended, and close both.
 
-        The journal stores results of calls for a later run. One task must do both: see ``Client``.
+        The host task runs this coroutine. One task must open and close the client: see ``Client``.
         """
         failure: BaseException | None = None
         try:
@@ -292,7 +297,8 @@ class CallStage:
     def _on_host_cancelled(self) -> None:
         """Stop the calls, because the client has cancelled the host task.
 
-        A client's task group does this if a child task fails; a client's time-out, if it expires.
+        For example, the client may contain an ``asyncio.TaskGroup``, which cancels the host task
+        when a child task fails, or an ``asyncio.timeout``, which cancels it when the time is over.
         """
         if not self._stopping:
             self._host_cancelled_when = "used"
@@ -336,7 +342,8 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            # Never raise a GeneratorExit: it would mean that Spark itself has closed the generator.
+            # Replace a GeneratorExit that the user's code raised: raised again, it would mean that
+            # Spark has closed the generator ``outputs``.
             if isinstance(failure, GeneratorExit):
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
@@ -350,13 +357,13 @@ class CallStage:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        # Set the timer first, so that the loop ends even if the next lines raise.
+        # Set the timer first, so that the loop ends even if the next lines raise an exception.
         self._loop.call_later(STOP_SECONDS, self._end)
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            # A call on a thread may block until the client is closed. So close the client before
-            # the time is over.
+            # A call on a thread cannot be cancelled, and may block until the client is closed. So
+            # close the client after half of STOP_SECONDS, even if calls still run.
             if self._engine.uses_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
@@ -366,7 +373,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Let the host task close the client. When the host task ends, the loop ends, too."""
+        """Let the host task close the client and end. Its end stops the loop."""
         if self._finishing:
             return
         self._finishing = True
@@ -378,11 +385,11 @@ class CallStage:
             self._engine.close_threads()
 
     def _tidy_up(self) -> None:
-        """Cancel the tasks that remain on the loop, and wait for them for a limited time."""
+        """Cancel the asyncio tasks that remain on the loop; wait a limited time for their end."""
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # close the client even if calls have ignored their cancellation
+        self._finish()  # the client must be closed even if calls have ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
@@ -397,7 +404,8 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # If a call raised this exception in its first step, name the call's item in the error.
+            # A call may have raised this exception in its first step, which runs in ``pump.move``.
+            # Then ``_call_failed`` adds a note that names the call's item.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)
@@ -422,7 +430,8 @@ class CallStage:
         self._counters.count_failure(error)
         if self._engine is not None:
             self._engine.handle_failure(error)
-        # Replace a CancelledError: it would look like a cancellation by the stage itself.
+        # Replace a CancelledError that the user's function raised: it would look as if the stage
+        # had cancelled the call.
         if isinstance(error, asyncio.CancelledError):
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
@@ -430,9 +439,10 @@ class CallStage:
         return with_note(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _end_or_flush(self, pump: CallPump) -> None:
-        """Emit an incomplete output batch if no call is running. End the stage after the last row.
+        """Emit an incomplete output batch now or later; end the stage after the last row.
 
-        If calls are running, a timer emits the incomplete output batch after ``FLUSH_SECONDS``.
+        If no call is running, emit the incomplete batch now. Otherwise set a timer that emits it
+        after ``FLUSH_SECONDS``, so that further results can fill the batch.
         """
         out = self._out
         if pump.is_idle:

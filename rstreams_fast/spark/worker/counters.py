@@ -1,4 +1,4 @@
-"""The counters of a running partition, and the file through which the driver reads them."""
+"""Counts the work of a stage in one partition, and writes the counts to files for the driver."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most ended runs in the file of this process. When one more ends, ``fold`` adds them up."""
+"""The most lines in the file of this process. After one more line ``runs.fold`` adds the lines up.
+
+Each line has the final counts of one run. A run is the execution of a stage in one partition."""
 
 ENDED_FILES: Final = 16
-"""If a host has this many files of ended runs, ``fold`` adds them up after a process's first run.
+"""If a host has this many files, a new process calls ``runs.fold`` already after its first run.
 
-There may be many files, because each task may have its own process."""
+If each task has its own process, each file has few lines, but there are many files."""
 
 WRITE_SECONDS: Final = 0.2
-"""The least seconds between two writes of a metrics file."""
+"""The least seconds between two writes of the metrics file of a running partition."""
 
 
 def task_context() -> Any:
     """Return Spark's ``TaskContext``; ``None`` outside a Spark task."""
-    # Do not import pyspark: a Spark worker has imported it, and no other process runs tasks.
+    # Do not import pyspark. If it is not imported yet, this process is no Spark worker.
     module = sys.modules.get("pyspark.taskcontext")
     return None if module is None else module.TaskContext.get()
 
 
 class Counters(StageMetrics):
-    """The metrics of a running partition. No count may be written by two threads at once."""
+    """The metrics of a stage in one partition, while it runs.
+
+    Two threads must not change the same count at the same time.
+    """
 
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
@@ -52,7 +57,8 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """Counts of the functions with a policy that UDFs call. In a stage the list is empty."""
+        """Only for tasks of the drop-in daemon: the counts of the functions that have a ``Policy``
+        and that UDFs call."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -60,7 +66,7 @@ class Counters(StageMetrics):
             self.task = context.taskAttemptId()
 
     def count_buffered(self, batches: int, rows: int, size: int) -> None:
-        """Count batches that were read; with negative numbers, batches that were released."""
+        """Count input batches that were read. With negative numbers: count batches as released."""
         if batches > 0:
             self.batches_in += batches
             self.rows_in += rows
@@ -76,11 +82,14 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Make the next ``count_failure`` ignore ``error``, which a cache raises again."""
+        """Let the next ``count_failure`` ignore ``error``, a stored failure that a cache raises."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
-        """Count a call that failed after all retries. Ignore an error that a cache raises again."""
+        """Count a call that failed after all retries.
+
+        Do nothing if a cache raises a stored failure again: then no call was made.
+        """
         repeated, self._repeated = self._repeated, None
         if error is not repeated:
             super().count_failure(error)
@@ -102,7 +111,7 @@ class Counters(StageMetrics):
 
 
 class MetricsWriter:
-    """Writes the counters of a partition to a file; does nothing if ``metrics`` is ``None``."""
+    """Writes the counters of a partition to a file. If ``metrics`` is ``None``, it does nothing."""
 
     def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
         self.counters = counters
@@ -110,9 +119,9 @@ class MetricsWriter:
         self._written = False
         self._due = 0.0
         self.spans: CallSpans | None = None
-        """Makes trace spans of the partition's calls; ``None``: no spans."""
+        """Makes trace spans for calls of the partition; ``None`` if the user wants no spans."""
         if metrics is not None:
-            # The file name contains an identifier of the run, because one task may run a stage more
+            # The file name contains the id of this run, because a Spark task may run a stage more
             # than once: coalesce gives the task several partitions, and a plan may repeat a stage.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
             if (spans := spans_of(metrics)) is not None:
@@ -128,7 +137,10 @@ class MetricsWriter:
             self.write()
 
     def write(self, *, last: bool = False) -> None:
-        """Write the file now. An error does not fail the job: it is logged once for each folder."""
+        """Write the counts to the file now. If this is the ``last`` write, write all spans, too.
+
+        An ``OSError`` does not fail the job: it is logged once for each folder.
+        """
         if self._file is None:
             return
         self._due = time.monotonic() + WRITE_SECONDS
@@ -140,8 +152,8 @@ class MetricsWriter:
                 self.spans.write(self._file, last=last)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
-            # After a first write, a FileNotFoundError is no failure: ``cleanup`` may have removed
-            # the folder.
+            # If an earlier write succeeded, do not warn of a FileNotFoundError: the driver may have
+            # removed the folder by ``Metrics.cleanup``.
             if not gone:
                 _warn_once(self._file.parent, refused)
         else:
@@ -150,24 +162,25 @@ class MetricsWriter:
     def end(self) -> None:
         """Append the final counts to the file of this process, and remove the file of this run.
 
-        Only this process writes to its file, and it appends each line by one ``write``. So lines
-        are not mixed up. If the file gets long, the function ``fold`` adds the counts up.
+        Only this process writes to its file, and it appends each line by one ``write``. So a line
+        never contains a part of another line. ``runs.fold`` adds up the lines of a long file.
         """
         if self._file is None:
             return
-        # If the append below fails (the disk is full), the file of this run keeps the counts.
+        # Write the final counts to the file of this run, too. This file is kept if the append to
+        # the file of the process fails, for example because the disk is full.
         self.write(last=True)
         with contextlib.suppress(OSError), _ended_lock:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # no earlier run of this process has ended
+            if lines < 0:  # this is the first run of this process that ends
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # The file name contains a digest that differs for each process, because two containers
-            # may have the same host name and the same pid.
+            # Host name and pid do not identify a process: two containers may have the same ones. So
+            # the file name contains a digest, too, which differs for each process.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
-            # Begin with a line break, because the previous line may be incomplete (disk full).
+            # Begin with a line break: the previous line is incomplete if the disk was full.
             line = f"\n{self._snapshot()}\n".encode()
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
@@ -175,7 +188,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                # Later runs use a new file, because ``fold`` removes the old file.
+                # Let later runs use a new file, because ``fold`` removes the present file.
                 _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 
@@ -185,7 +198,7 @@ class MetricsWriter:
 
 _ended_lock: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""For each folder: how many runs are in this process's current file, and the file's number."""
+"""The current file of this process in each metrics folder: how many runs it has, and its number."""
 
 
 def _warn_once(folder: Path, refused: OSError) -> None:

@@ -1,4 +1,4 @@
-"""Makes and ends a stage's event loop, and tells whether the stage's own code raised an error."""
+"""Helpers for the event loop on which a stage makes its calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WORKER: Final = f"{__package__}."
 def new_loop(
     factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> asyncio.AbstractEventLoop:
-    """Return a new loop of ``factory``; without a factory, of uvloop if installed, else of asyncio.
+    """Return a new event loop from ``factory``. Default: from uvloop if installed, else asyncio.
 
-    A waiting call costs about half as much on uvloop as on asyncio's own loop.
+    A call that waits costs about half as much processor time on uvloop as on asyncio's own loop.
     """
     if factory is not None:
         loop = factory()
@@ -38,7 +38,10 @@ def new_loop(
 
 
 def raised_by_stage(raised: BaseException) -> bool:
-    """Return whether a callback of the stage raised the exception, and not a user's callback."""
+    """Return whether the exception comes from a callback of the stage, not of the user.
+
+    Then its traceback contains a frame of this package (``rstreams_fast.spark.worker``).
+    """
     return any(
         frame.f_globals.get("__name__", "").startswith(_WORKER)
         for frame, _ in walk_tb(raised.__traceback__)
@@ -46,7 +49,7 @@ def raised_by_stage(raised: BaseException) -> bool:
 
 
 def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) -> None:
-    """Cancel the tasks of ``loop``, and then close its asynchronous generators.
+    """Cancel the asyncio tasks of ``loop``, and then close its asynchronous generators.
 
     Each of these two steps waits at most ``patience()`` seconds.
     """
@@ -61,6 +64,6 @@ def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) ->
     wait_for(left)
     wait_for({loop.create_task(loop.shutdown_asyncgens())})
     for task in asyncio.all_tasks(loop):
-        # The task ignored its cancellation, and never runs again. Keep asyncio from logging that
-        # the task was destroyed while it was pending.
+        # The task ignored its cancellation, and the loop will not run again. Prevent asyncio's log
+        # message "Task was destroyed but it is pending!".
         task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Detects that Spark has closed its end of the worker's socket.
 
-Spark does this if it needs no more rows of the partition, as after a ``LIMIT``.
+Spark closes the socket if it needs no more rows of the partition, for example after a ``LIMIT``.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from typing import Final
 __all__ = ["hang_up_check"]
 
 DESCRIPTORS: Final = 3
-"""A forked worker has at least this many file descriptors of Spark's socket: two are copies."""
+"""The least number of file descriptors of the socket to Spark in a forked worker.
+
+PySpark duplicates the descriptor twice. This number tells the socket from the worker's others."""
 
 
 def hang_up_check() -> Callable[[], bool] | None:
-    """Return a function that tells whether Spark has closed its end of this worker's socket.
+    """Return a function that returns whether Spark has closed its end of this worker's socket.
 
-    ``None`` if the socket is not found, or the system has no ``POLLRDHUP``.
+    Return ``None`` if the socket is not found, or if the system has no ``POLLRDHUP``.
     """
     if not hasattr(select, "POLLRDHUP"):
         return None
     found = defaultdict[str, list[int]](list)
-    with suppress(OSError):  # a container may have no /proc
+    with suppress(OSError):  # OSError: the container has no /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # iterdir lists its own descriptor of /proc/self/fd, too, which may be closed already.
+            # One of the listed descriptors is the one that iterdir itself opened for the listing.
+            # It may be closed already: then readlink raises an OSError.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

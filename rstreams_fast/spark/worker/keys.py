@@ -1,4 +1,4 @@
-"""Converts keys from Arrow, numpy or pandas to plain Python values for the user's function."""
+"""Converts the keys of ``lookup`` and ``enrich`` to Python values for the user's function."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ __all__ = [
 
 
 class PythonColumn:
-    """A key column of Python objects. It has those methods of an Arrow array that stages use."""
+    """A key column that is a list of Python objects, with the interface of an Arrow array.
+
+    It has only those methods of an Arrow array that stages use.
+    """
 
     def __init__(self, values: list[Any], kind: str = "") -> None:
-        """``kind`` is the name of the keys' type, such as ``timestamp``."""
+        """``kind`` is Spark's name for the type of the keys, such as ``timestamp``."""
         self.values = values
         self.type = kind
         self.null_count = values.count(None)
@@ -43,7 +46,7 @@ class PythonColumn:
         return len(self.values)
 
     def get_total_buffer_size(self) -> int:
-        """Return an estimate of the bytes that the keys take."""
+        """Return an estimate of the memory that the keys take, in bytes."""
         return sum(map(bytes_of, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:
@@ -59,7 +62,10 @@ class PythonColumn:
 
 
 def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
-    """Return the values of the key column ``name`` as Python objects, converted in bulk."""
+    """Return the values of ``array``, the key column ``name``, as Python objects.
+
+    Raises ``TypeError`` or ``ValueError``, with the name of the column, if Python lacks a value.
+    """
     if isinstance(array, PythonColumn):
         return array.values
     kind = array.type
@@ -70,7 +76,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
             f"({unhashable})"
         ) from unhashable
-    # pyarrow raises NotImplementedError for an interval of months in a struct or a list.
+    # pyarrow raises NotImplementedError if a struct or a list contains an interval of months.
     except NotImplementedError as unknown:
         raise TypeError(
             f"the key column {name} of {kind} has a part that Python has no value for ({unknown})"
@@ -82,7 +88,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list with a hash. The hash depends on the initial elements only, so it never changes."""
+    """A list that can be the key of a dict. Its hash is computed once, from its first elements."""
 
     __slots__ = ("hash",)
 
@@ -94,11 +100,11 @@ class _KeyList(list[Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return list, (list(self),)  # the copy or pickle of a key is a plain list
+        return list, (list(self),)  # a copy or a pickle of this object is a plain list
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict with a hash. The hash depends on the initial items only, so it never changes."""
+    """A dict that can be the key of a dict. Its hash is computed once, from its first items."""
 
     __slots__ = ("hash",)
 
@@ -110,14 +116,15 @@ class _KeyDict(dict[Any, Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return dict, (dict(self),)  # the copy or pickle of a key is a plain dict
+        return dict, (dict(self),)  # a copy or a pickle of this object is a plain dict
 
 
 def hashable_keys(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
-    """Return ``keys``, the values of ``array``, made hashable; equal if Spark's keys are equal.
+    """Return ``keys``, the values of ``array``, as objects that can be the keys of a dict.
 
-    Structs, lists and maps become dicts and lists that have a hash. Every NaN becomes the same
-    object. If clocks are put back, a local time occurs twice: the two datetimes are made unequal.
+    Two of these objects are equal if Spark considers the keys equal. Dicts and lists become dicts
+    and lists that have a hash. All NaNs become the same object. When clocks are put back, a local
+    time occurs twice: the datetimes of these two times become unequal.
     """
     import pyarrow as pa
 
@@ -132,9 +139,10 @@ def _same_nan(value: Any) -> Any:
 
 
 def _with_fold_zone(value: dt.datetime) -> dt.datetime:
-    """Return ``value``. If it has ``fold=1``, replace its zone by another object of the same zone.
+    """Return ``value``; if it has ``fold=1``, with a second object for its time zone.
 
-    Python ignores ``fold`` when it compares two datetimes that have the same zone object.
+    Python ignores ``fold`` when it compares two datetimes that have the same zone object. With two
+    zone objects, the two times that share a local time (when clocks are put back) are unequal.
     """
     zone = value.tzinfo
     if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):
@@ -148,10 +156,10 @@ def _fold_zone(zone: str) -> zoneinfo.ZoneInfo:
 
 
 def as_argument(value: Any) -> Any:
-    """Undo the changes of ``hashable_keys``, so that the user's function gets the usual value.
+    """Undo the changes that ``hashable_keys`` made, so that the user's function gets plain values.
 
-    ``hashable_keys`` replaces the zones of datetimes with ``fold=1``, and makes lists and dicts
-    hashable.
+    These changes are other zone objects in datetimes with ``fold=1``, and lists and dicts that have
+    a hash.
     """
     if type(value) is dt.datetime:
         zone = value.tzinfo
@@ -191,38 +199,45 @@ def own_names(value: Any) -> Sequence[str] | None:
 def _names_in(kind: Any) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
-    # msgspec and pydantic keep the field names in these attributes.
+    # Classes of the libraries msgspec and pydantic have their field names in these attributes.
     for names in ("__struct_fields__", "model_fields", "__fields__"):
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
             return tuple(found)
-    attributes = getattr(kind, "__attrs_attrs__", None)  # classes of the library attrs
+    attributes = getattr(kind, "__attrs_attrs__", None)  # ``kind`` may be a class of attrs
     return None if attributes is None else tuple(each.name for each in attributes)
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a data class or a model (msgspec, pydantic, attrs); else ``None``."""
+    """Return the fields of a data class or of a msgspec, pydantic or attrs object, by name.
+
+    Return ``None`` for any other value.
+    """
     kind: Any = type(value)
     names = _names_in(kind)
     return None if names is None else {name: getattr(value, name) for name in names}
 
 
 def loaded_pandas() -> Any:
-    """Return pandas, or ``None`` if its import is not complete: no value of pandas exists then."""
+    """Return the module pandas if its import is complete, else ``None``.
+
+    Before the import is complete, no value of a pandas type exists.
+    """
     pandas = sys.modules.get("pandas")
-    # pandas defines ``DataFrame`` last: without this attribute, its import is not complete.
+    # pandas defines ``DataFrame`` at the end of its import.
     return pandas if hasattr(pandas, "DataFrame") else None
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value of numpy, pandas or Spark to a plain Python value that Arrow can convert.
+    """Convert a value of a numpy, pandas or Spark type to a Python value that Arrow can convert.
 
-    Elements of lists, tuples and dicts are converted, too.
+    The elements of lists, tuples and dicts are converted, too. Other values are unchanged.
     """
-    # ``__UDT__`` marks a value of a user-defined type of Spark.
+    # The attribute ``__UDT__`` exists on values of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
         return to_plain(udt.serialize(value))
-    # Do not import numpy and pandas: if they are not imported yet, ``value`` is not of their types.
+    # Do not import numpy or pandas here. If numpy or pandas is not imported yet, ``value`` cannot
+    # be of one of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
@@ -248,7 +263,7 @@ def to_plain(value: Any) -> Any:
         return {to_plain(key): to_plain(one) for key, one in value.items()}
     elif (fields := fields_of(value)) is not None:
         return to_plain(fields)
-    elif type(value).__name__ == "VariantVal":  # Spark's class for variants, since 4.0
+    elif type(value).__name__ == "VariantVal":  # Spark's class for variants, since Spark 4.0
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value
 
@@ -257,8 +272,8 @@ def _to_list(array: pa.Array) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        # Making a datetime with a zone takes microseconds. Many timestamps in a column are equal:
-        # make one datetime for all of them.
+        # To make a datetime with a time zone takes microseconds. Many timestamps of a column are
+        # equal, so make only one datetime for equal timestamps.
         encoded = array.dictionary_encode()
         values = python_values(encoded.dictionary)
         if encoded.null_count:

@@ -1,4 +1,4 @@
-"""Warns if an ``async def`` function blocks its event loop, so that no other call can go on."""
+"""Warns if an ``async def`` function of the user blocks the event loop and so all other calls."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["LoopWatch"]
 
 LOOP_CHECK_SECONDS: Final = 0.05
-"""Seconds between two checks whether the loop is blocked, while the main thread waits for it."""
+"""While the main thread waits for results: seconds between two checks for a blocked loop."""
 
 BLOCKED_CHECKS: Final = 2
-"""A function blocks the loop if this many checks in a row find the loop inside the function."""
+"""Warn if this number of checks in a row find the loop's thread inside the user's function."""
 
 MOST_PLACES: Final = 16
-"""The counters tell for at most this many lines of code how long each has blocked the loop."""
+"""The most lines of code for which the counters keep the seconds that the line blocked the loop."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()
 
 
 def _code_of(fn: Any) -> types.CodeType | None:
-    """Return the code object of a user's function; ``None`` if the function is not Python code."""
+    """Return the code object of the user's function; ``None`` if it is not written in Python."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     for one in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - only its attribute is read
-        # A bound method, too, has the __code__ of its function.
+        # A bound method has ``__code__``, too: the code of its function.
         code = getattr(one, "__code__", None)
         if isinstance(code, types.CodeType):
             return code
@@ -46,11 +46,11 @@ def _code_of(fn: Any) -> types.CodeType | None:
 
 
 class LoopWatch:
-    """Warns if a function blocks a stage's loop. The thread that waits for results checks this.
+    """Warns if the user's function blocks the event loop of a stage for a tenth of a second.
 
-    Twenty times a second the watch queues a callback on the loop. If the callback has not run by
-    the next check, the watch reads the stack of the loop's thread. So it warns of a function that
-    has blocked the loop for a tenth of a second. The watch does not slow down the calls.
+    While the main thread waits for results, it calls ``check`` twenty times a second. A check
+    queues a callback on the loop. If the callback has not run by the next check, that check looks
+    for the user's function in the stack of the loop's thread. This does not slow down the calls.
     """
 
     def __init__(
@@ -66,11 +66,14 @@ class LoopWatch:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Record that the calling thread runs the loop."""
+        """Record the calling thread as the loop's thread."""
         self._thread = threading.get_ident()
 
     def seconds_until(self, moment: float) -> float:
-        """Return the seconds until the next check, or until ``moment`` if that is earlier."""
+        """Return the seconds until the next check, or until ``moment`` if that comes first.
+
+        ``moment`` is a time of ``time.monotonic``.
+        """
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def check(self) -> None:
@@ -79,7 +82,7 @@ class LoopWatch:
         if self._answered:
             self._answered = False
             self._checks_in_function = 0
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no function blocks it
+            with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed
                 self._loop.call_soon_threadsafe(self._answer)
             return
         frame = self._frame_of_function()
@@ -106,7 +109,10 @@ class LoopWatch:
         self._answered = True
 
     def _frame_of_function(self) -> types.FrameType | None:
-        """Return a frame of user code if the loop runs the watched function, else ``None``."""
+        """Return the frame of the watched function if the loop runs this function, else ``None``.
+
+        If the function belongs to this package, return the frame of the user code that it calls.
+        """
         frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
         of_user = None
         while frame is not None:

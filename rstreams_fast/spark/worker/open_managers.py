@@ -1,4 +1,4 @@
-"""Opens a ``PerWorker``'s manager once per worker process; closes it when the process ends."""
+"""Opens the context manager of a ``PerWorker`` once per process, and closes it at process exit."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from rstreams_fast.spark.worker.counters import task_context
 
 __all__ = ["open_once"]
 
-_lock: Final = threading.RLock()  # reentrant, since a factory may itself open another PerWorker
+_lock: Final = threading.RLock()  # reentrant: a factory may itself open another PerWorker
 _values: Final[dict[str, _OpenManager]] = {}
 _stack: Final = ExitStack()
 
 
 class _OpenManager:
-    """Stands for a context manager that is already open. Partitions enter and leave this object.
+    """The context manager that each partition enters and leaves, while the real manager stays open.
 
-    ``__enter__`` of this object sets the context variables that ``__enter__`` of the manager set.
+    ``__enter__`` returns the value of the real manager. It also sets the context variables that the
+    ``__enter__`` of the real manager has set.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        # Open and close the manager in one copy of the context (contextvars). So its __exit__
-        # can reset the variables that its __enter__ has set.
+        # Call __enter__ and __exit__ of the real manager in the same contextvars context. So its
+        # __exit__ can reset the context variables that its __enter__ has set.
         self._context: Final = copy_context()
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
@@ -49,7 +50,7 @@ class _OpenManager:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            # Python's error suggests "async with", but a ``PerWorker`` needs a sync manager.
+            # The error of an async manager suggests "async with", which a ``PerWorker`` cannot use.
             if hasattr(kind, "__aenter__"):
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
@@ -62,11 +63,11 @@ class _OpenManager:
         return self._value
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: the manager stays open until the worker ends."""
+        """Do nothing: the real manager stays open until the worker process ends."""
 
 
 def open_once(key: str, factory: Callable[[], Any]) -> _OpenManager:
-    """Return the open manager of ``key``; if there is none, open one that ``factory`` makes."""
+    """Return the open manager for ``key``. The first call opens the manager of ``factory``."""
     with _lock:
         found = _values.get(key)
         if found is None:
@@ -81,7 +82,7 @@ def _close_at_the_end() -> None:
     pid = os.getpid()
 
     def close() -> None:
-        # In a forked process the managers belong to the parent: leave them open.
+        # Do not close the managers in a forked child process: they belong to the parent process.
         if os.getpid() != pid:
             return
         try:
@@ -91,15 +92,16 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers by os._exit, which runs no atexit functions. So replace
-        # os._exit by a function that first closes the managers.
+        # A worker that Spark's daemon has forked ends by os._exit, which runs no atexit functions.
+        # So replace os._exit by a function that first closes the managers.
         exit_process = os._exit
 
         def close_and_exit(status: int) -> NoReturn:
             try:
                 close()
             finally:
-                # End the process even if close() raises: Spark's daemon must not get the exception.
+                # End the process even if close() raises: the exception must not get into the code
+                # of Spark's daemon.
                 exit_process(status)
 
         os._exit = close_and_exit

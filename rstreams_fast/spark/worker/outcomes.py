@@ -1,4 +1,4 @@
-"""Applies ``on_failure`` to failed calls: a null, no row, or a column that reports the error."""
+"""Applies ``on_failure``: failed calls give nulls, no rows, or a column that reports the errors."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ __all__ = [
 ]
 
 OUTCOME: Final = "outcome"
-"""The column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
+"""The name of the column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
 
 INPUT: Final = "input"
-"""The field of ``outcome`` in which ``map_batches`` returns the input row of a failed call."""
+"""The name of a field of the column ``outcome`` of ``map_batches``: the input of a failed call."""
 
 USAGE: Final = "usage"
-"""The field of ``outcome`` with the units that a row's call spent."""
+"""The name of a field of the column ``outcome``: the units, such as tokens, that a call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""A relative bound (``at_most=0.1``) assumes that at least this many calls have ended.
-
-Otherwise one failure in the first three calls would end the job."""
+"""If ``at_most`` is a share (``0.1``), it is a share of the ended calls, or of 100 calls if fewer
+have ended. Otherwise one failure in the first three calls would end the job."""
 
 
 class RowFailures:
-    """Applies ``on_failure`` and ``at_most`` to failed calls, on the loop's thread."""
+    """Gives failed calls the result that ``on_failure`` declares, and enforces ``at_most``.
+
+    Only the thread of the event loop uses the object.
+    """
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
         self._instead: Any = () if options.on_failure == "drop" else None
@@ -50,7 +52,7 @@ class RowFailures:
     def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that gives a failed call a result, as ``on_failure`` says.
+        """Return a wrapper of ``fn`` that returns the result of ``on_failure`` for a failed call.
 
         A call has failed if ``fn`` or ``convert(result)`` raises an exception. If more calls have
         failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
@@ -73,9 +75,11 @@ class RowFailures:
         return call
 
     def refuse(self, result: Any, error: Exception) -> Any:
-        """Count a result that does not fit its declared type as a failure; return a replacement."""
-        # The call was counted as a success before its result was converted. Count it again, as a
-        # failure.
+        """Count a call as failed, because its ``result`` does not fit the declared type.
+
+        Return the replacement for the result that ``on_failure`` declares.
+        """
+        # ``wrap`` has counted the call as a success, before the result was converted. Undo this.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -99,10 +103,10 @@ class RowFailures:
 
 
 class OutcomeForm:
-    """Converts ``Outcome`` objects to an Arrow column of structs. Immutable.
+    """Converts ``Outcome`` objects of calls to an Arrow array of structs. Immutable.
 
-    An ``Outcome`` has the error of a call, its time and the number of attempts. If the policy
-    counts ``units``, the struct has a field ``usage``: a struct with a field for each unit.
+    The fields of a struct are the error of the call, the number of attempts and the seconds. If the
+    policy counts ``units``, there is a field ``usage``: a struct with the amount of each unit.
     """
 
     def __init__(self, units: tuple[str, ...]) -> None:
@@ -120,7 +124,7 @@ class OutcomeForm:
             self._fields.append(pa.field(USAGE, usage))
 
     def array(self, results: list[Outcome | None]) -> pa.Array:
-        """Return the column of the calls' outcomes; null for a row without a call."""
+        """Return an array of one struct per outcome. ``None`` (a row without a call) gives null."""
         import pyarrow as pa
 
         structs = [None if result is None else self._struct_of(result) for result in results]
@@ -134,14 +138,17 @@ class OutcomeForm:
             "seconds": result.seconds,
         }
         if self._units:
-            # Rows that share a call share the dict ``usage``. The first row takes the amounts from
-            # the dict, so that the sum over all rows is the amount that the calls have spent.
+            # Rows that share a call share the dict ``usage``. The first row removes the amounts
+            # from the dict, so later rows get 0. So the sum over all rows is what the calls spent.
             usage = result.usage or {}
             struct[USAGE] = {unit: usage.pop(unit, 0.0) for unit in self._units}
         return struct
 
     def with_values(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return a column of structs of a value and its outcome; null for a row without a call."""
+        """Return an array of structs: a field ``value``, then the fields of the value's outcome.
+
+        A row without a call is null.
+        """
         import pyarrow as pa
 
         outcomes = self.array(results)
@@ -151,10 +158,11 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return a column ``outcome`` for each batch of a call's result.
+        """Return the column ``outcome`` for each output batch of a call of ``map_batches``.
 
-        ``rows`` has the number of rows of each batch. Each row gets an equal share of the units
-        that the call used. If the call failed, the column also contains the input rows.
+        ``rows`` contains the number of rows of each output batch. The units that the call spent are
+        divided equally among the rows. If the call failed, the field ``input`` of the column
+        contains the rows of the input ``batch``; otherwise this field is null.
         """
         import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Passes the output batches of a stage from its loop to the main thread, through a ring."""
+"""Passes the output batches of a stage from the loop's thread to the main thread, by a ring."""
 
 from __future__ import annotations
 
@@ -13,43 +13,46 @@ from rstreams_fast.spark.worker.partition import Output
 __all__ = ["OUTPUT_BATCHES", "OutputRing", "OutputSink"]
 
 OUTPUT_BATCHES: Final = 4
-"""The most output batches in the ring between the loop and the main thread."""
+"""The capacity of the ring between the loop's thread and the main thread, in output batches."""
 
 
 class OutputSink(ResultSink, Protocol):
-    """Makes output batches from results. The loop's thread calls its methods."""
+    """Makes output batches from the results of calls. Only the loop's thread calls the methods."""
 
     @property
     def outputs(self) -> deque[Output]:
-        """Output batches that are ready for the main thread."""
+        """The output batches that are complete, and not in the ring to the main thread yet."""
 
     @property
     def can_flush(self) -> bool:
-        """Whether ``flush`` would append to ``outputs``."""
+        """Whether ``flush`` would append a batch to ``outputs``."""
 
     def flush(self) -> None:
-        """Append a batch of the results that wait for more results, even if they are few."""
+        """Append the results that wait for further results to ``outputs``, as a smaller batch."""
 
     def check_end(self) -> None:
-        """At the end of the stage, raise an error if an input row has no output row."""
+        """Raise an error if an input row has no output row. Called at the end of the stage."""
 
 
 class OutputRing:
-    """Puts a sink's output batches into a ring. While the ring is full, ``take`` returns 0."""
+    """Passes the output batches of ``sink`` to the main thread, through a ring.
+
+    While the ring is full, ``take`` takes no results from the calls, and returns 0.
+    """
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:
-        """``get`` calls ``on_room``, on the main thread, if the loop waits for room in the ring."""
+        """``on_room`` is called on the main thread when a full ring has room for a batch again."""
         self._sink = sink
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)
         self._waits_for_room = False
-        """Whether the loop waits for room in the ring, so that the main thread must wake it."""
+        """Whether the ring was full for the loop's thread. Then ``get`` calls ``on_room``."""
         self.expect: Final = sink.expect
         self.check_end: Final = sink.check_end
         self.close: Final = self._ring.close
 
     def get(self, timeout: float | None) -> Output:
-        """Wait for the next output and return it. Only the main thread calls this method."""
+        """Wait for the next output batch and return it. Only the main thread calls this method."""
         output: Output = self._ring.get(timeout)
         if self._waits_for_room:
             self._waits_for_room = False
@@ -66,7 +69,7 @@ class OutputRing:
 
     @property
     def is_full(self) -> bool:
-        """Whether output batches wait because the ring is full."""
+        """Whether output batches of the sink wait because the ring is full."""
         return bool(self._sink.outputs)
 
     @property
@@ -86,12 +89,13 @@ class OutputRing:
             self._move_outputs()
 
     def _move_outputs(self) -> bool:
-        """Move the sink's outputs to the ring; return ``False`` if the ring has no room for all."""
+        """Move the sink's output batches to the ring; return whether all of them had room."""
         outputs = self._sink.outputs
         while outputs:
             if not self._ring.offer(outputs[0]):
                 self._waits_for_room = True
-                # Try again: the main thread may have made room before ``_waits_for_room`` was set.
+                # Try again. If the main thread took a batch before ``_waits_for_room`` was set, it
+                # did not call ``on_room``.
                 if not self._ring.offer(outputs[0]):
                     return False
                 self._waits_for_room = False

@@ -1,4 +1,4 @@
-"""The parts of a partition that every kind of stage uses: counters, budget, read-ahead, threads."""
+"""What every stage needs in a partition: counters, a byte budget, read-ahead and threads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ __all__ = ["Output", "Partition", "StageSource", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""The most seconds that a partition waits, after its last result, for threads that still run."""
+"""How long a task waits for threads that still run ``STAGE_CLOSE_SECONDS`` after its last result.
+
+If a thread runs even after these further seconds, the task fails."""
 
 
 class Output(NamedTuple):
-    """An output batch, made from one input batch.
+    """An output batch. All of its rows belong to the same input batch.
 
-    Only the last output of an input batch has a ``lease``: the bytes of the budget that the input
-    batch occupies. These bytes return to the budget when Spark has taken the output.
+    Only the last output of an input batch has a ``lease``: the bytes that the input batch occupies
+    in the byte budget. These bytes are released when Spark has taken the output.
     """
 
     batch: Any
@@ -33,31 +35,35 @@ class Output(NamedTuple):
 
 
 class StageSource(ItemSource, Protocol):
-    """The source from which a stage takes the items of its calls.
+    """Supplies the items that a stage makes calls with: keys or input batches.
 
-    Only the thread of the stage's loop calls these methods.
+    Only the thread of the stage's loop calls the methods.
     """
 
     @property
     def ended(self) -> bool:
-        """Whether the source has no more items, and will have none later."""
+        """Whether the source has supplied its last item."""
 
     def name_of(self, item: Any) -> str:
-        """Return a description of the item, for the error message if its call fails."""
+        """Return a text that describes ``item`` in the error message of a failed call."""
 
 
 _INTERVAL_MONTHS: Final = 21
-"""Arrow's number for the type of month intervals; pyarrow has a name for it since version 15."""
+"""Arrow's number of the type *interval of months*. pyarrow before version 15 has no name for it."""
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
-    """Return a partition's first input; ``None`` if it has none. Error messages name ``what``."""
+    """Return the first input batch of a partition; ``None`` if the partition is empty.
+
+    Raises ``TypeError`` if the input is an interval of months. ``what`` names the input in the
+    message.
+    """
     import pyarrow as pa
 
     try:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
-        # pyarrow raises these errors for a type that has no class in Python or pandas.
+        # pyarrow raises these errors for Arrow types that have no Python or pandas equivalent.
         if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(
@@ -67,7 +73,10 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
 
 
 class Partition:
-    """The parts of one run of a stage over a partition. The main thread creates this object."""
+    """The counters, byte budget, read-ahead and threads of a stage in one partition.
+
+    The worker's main thread creates the object.
+    """
 
     def __init__(
         self,
@@ -86,20 +95,20 @@ class Partition:
         self.threads = ThreadGroup()
 
     def running(self, first: list[Any], stop: Callable[[], object]) -> RunningPartition:
-        """Return a context manager that reads the partition's batches ahead.
+        """Return a context manager: while it is open, a thread reads the partition's batches ahead.
 
-        At its exit it ends the reading, calls ``stop`` and waits for the threads. ``first`` is a
-        list with the first batch, which the caller has read. The reading thread pops the batch, so
-        that the list does not keep the batch in memory.
+        Its exit ends the reading, calls ``stop`` and waits for all threads of the partition.
+        ``first`` is a list that contains the first batch, which the caller has read. The reading
+        thread removes the batch from the list, so that the list does not keep it in memory.
         """
         return RunningPartition(self, first, stop)
 
 
 class RunningPartition:
-    """The context manager of ``Partition.running``; it sets the state that the metrics show.
+    """The context manager that ``Partition.running`` returns. It also sets the metrics' ``state``.
 
-    It does not use ``contextlib.contextmanager``, which sets the ``__traceback__`` of an exception:
-    some exceptions (a frozen dataclass) refuse that.
+    This is a class, because a generator with ``contextlib.contextmanager`` sets the attribute
+    ``__traceback__`` of an exception. Some exceptions, such as frozen dataclasses, refuse that.
     """
 
     def __init__(self, partition: Partition, first: list[Any], stop: Callable[[], object]) -> None:
@@ -141,11 +150,11 @@ class RunningPartition:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """Raise an error if threads are still running, so that Spark ends this worker process.
+    """Raise an error if threads of the stage still run, so that Spark ends this worker process.
 
-    These threads must not run during the worker's next task. If the task has failed, or has not
-    read all of its input, Spark ends the worker without this error. So nothing is raised after a
-    failure, or if only the read-ahead thread runs: then the task has not read all of its input.
+    Otherwise these threads would run during the worker's next task. Spark itself ends the worker if
+    a task has failed or has not read all of its input. So no error is raised after a failure, or
+    for the read-ahead thread: while this thread runs, the task has not read all of its input.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

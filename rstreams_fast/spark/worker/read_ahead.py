@@ -1,4 +1,4 @@
-"""Reads a partition's batches ahead: a thread puts them in a ring, within a budget of bytes."""
+"""Reads a partition's batches ahead: a thread puts them into a ring, within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "LeasedBatch", "ReadAhead", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
-"""The most batches in the ring between the reading thread and the thread that takes them."""
+"""The capacity of the ring between the reading thread and the stage, in input batches."""
 
 
 def size_of(batch: Any) -> int:
-    """Return the bytes that an Arrow array, batch or tuple of arrays keeps alive; at least 1.
+    """Return the bytes that an Arrow array, batch or tuple of arrays keeps in memory; at least 1.
 
-    A slice keeps the whole buffers of its array alive.
+    A slice of an array keeps the whole buffers of the array in memory.
     """
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
@@ -27,7 +27,7 @@ def size_of(batch: Any) -> int:
 
 
 class ByteLease:
-    """The bytes that one batch takes from the budget."""
+    """The bytes that one input batch takes from the ``ByteBudget`` until they are released."""
 
     __slots__ = ("charge", "released", "rows", "size")
 
@@ -39,12 +39,12 @@ class ByteLease:
 
 
 class ByteBudget:
-    """Bounds the bytes of the batches that a stage holds.
+    """Bounds the bytes of the input batches that a stage holds.
 
-    One thread takes bytes, any thread releases them. The size of a batch is known only after the
-    batch was read. So the reading thread first waits until there is room for a batch as large as
-    the previous batch, or until no batch is held. If the batch that it then reads is larger than
-    the free bytes, the batch takes all free bytes.
+    The reading thread takes bytes; any thread may release bytes. The size of a batch is known only
+    after the batch was read. So before each read the reading thread waits until a batch of the
+    previous batch's size fits, or until the stage holds no batch. If the batch that was read is
+    larger than the free bytes, it takes all free bytes.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -55,7 +55,7 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes are free, or no batch is held.
+        """Wait until ``expected`` bytes are free, or until the stage holds no batch.
 
         Stop waiting if no bytes were released for ``patience`` seconds. Return ``False`` if the
         budget is cancelled, else ``True``.
@@ -75,7 +75,7 @@ class ByteBudget:
         return ByteLease(size, charge, rows)
 
     def release(self, lease: ByteLease) -> None:
-        """Free the bytes of a batch; a second release does nothing."""
+        """Return the bytes of a batch to the budget. A second call for a batch does nothing."""
         with self._changed:
             if lease.released:
                 return
@@ -86,38 +86,39 @@ class ByteBudget:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Wake the waiting thread. Later calls of ``wait_for_room`` do not wait."""
+        """Wake the thread that is in ``wait_for_room``. Later calls of that method do not wait."""
         with self._changed:
             self._free.cancel()
             self._changed.notify_all()
 
 
 class LeasedBatch(NamedTuple):
-    """A batch that was read ahead, and the bytes of the budget that it takes."""
+    """An input batch that was read ahead, and the bytes that it takes from the byte budget."""
 
     batch: Any
     lease: ByteLease
 
 
 class ReadAhead:
-    """Reads Spark's iterator on its own thread into a ring, as far as the byte budget allows.
+    """Reads the batches of Spark's iterator into a ring, as far as the byte budget allows.
 
-    At the end the ring is closed, and ``error`` is the exception of Spark's iterator, if any. After
-    ``cancel``, exceptions of Spark's iterator are ignored.
+    The reading thread calls ``run``, and at its end closes the ring. If Spark's iterator raised an
+    exception, ``error`` is this exception. After ``cancel`` such an exception is ignored.
     """
 
     def __init__(
         self, upstream: Iterator[Any], budget: ByteBudget, count_rows: Callable[[Any], int]
     ) -> None:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
-        """Holds a ``LeasedBatch`` per batch: the reading thread puts it in, the stage takes it."""
+        """The batches that were read, as ``LeasedBatch`` objects. The stage takes them out."""
         self.on_batch: Callable[[], object] = lambda: None
-        """Called after a new batch, and at the end, if the last ``poll`` returned ``None``."""
+        """If the last ``poll`` returned ``None``: called when a batch, or the end, has come."""
         self.error: BaseException | None = None
         self.ended = False
-        """Whether ``poll`` has reached the end, and will always return ``None``."""
+        """Whether ``poll`` has returned the last batch. Then it always returns ``None``."""
         self.patience: float | None = None
-        """Seconds to wait for room before a batch may exceed the budget; ``None``: for ever."""
+        """If no bytes are released for so many seconds, a batch may exceed the byte budget.
+        ``None``: never."""
         self._upstream = upstream
         self._budget = budget
         self._count_rows = count_rows
@@ -125,7 +126,10 @@ class ReadAhead:
         self._last_poll_was_empty = False
 
     def run(self, first: Any) -> None:
-        """Read batches until the end or a cancel. ``first`` is a batch that the caller has read."""
+        """Read batches until the end of Spark's iterator, or until ``cancel``.
+
+        ``first`` is the first batch, which the caller has already read.
+        """
         upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:
@@ -138,7 +142,7 @@ class ReadAhead:
                     break
                 first = next(upstream, None)
         except RingClosed:
-            pass  # ``cancel`` or ``fail`` has closed the ring
+            pass  # ``cancel`` or ``fail`` has closed the ring: stop reading
         except BaseException as raised:
             if not self._cancelled:
                 self.error = raised
@@ -159,15 +163,16 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` has failed. Set this flag, so that ``run`` calls it again at its end.
+                # ``on_batch`` has failed. Set the flag again, so that ``run`` calls ``on_batch``
+                # once more at its end.
                 self._last_poll_was_empty = True
                 raise
 
     def poll(self) -> LeasedBatch | None:
-        """Return the next batch, or ``None``.
+        """Return the next batch; ``None`` if no batch is ready, or after the last batch.
 
-        ``None`` means that no batch is there yet, or that the end was reached (``ended``). If no
-        batch is there yet, ``on_batch`` will be called later.
+        After the last batch ``ended`` is true. Otherwise ``on_batch`` is called when the next batch
+        is ready.
         """
         if self.ended:
             return None
@@ -175,8 +180,8 @@ class ReadAhead:
         if found is None:
             self._last_poll_was_empty = True
             closed = self.ring.closed
-            # Poll again: a batch may have come before ``_last_poll_was_empty`` was set. Then
-            # ``on_batch`` was not called for the batch.
+            # Poll again. If a batch came before ``_last_poll_was_empty`` was set, the reading
+            # thread did not call ``on_batch`` for it.
             found = self.ring.poll()
             if found is not None or closed:
                 self._last_poll_was_empty = False
@@ -184,7 +189,7 @@ class ReadAhead:
         return found
 
     def cancel(self) -> None:
-        """Stop reading. Never blocks: a read that has begun goes on in its thread."""
+        """Stop reading. This method never blocks: it does not wait for a read that has begun."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()

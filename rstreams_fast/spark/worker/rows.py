@@ -1,4 +1,4 @@
-"""Runs ``lookup`` and ``enrich`` in one partition: turns rows into keys, results into columns."""
+"""Runs ``lookup`` and ``enrich`` in one partition: rows become keys, and results become columns."""
 
 from __future__ import annotations
 
@@ -33,32 +33,37 @@ if TYPE_CHECKING:
 __all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
 
 SUB_BATCH_ROWS: Final = 1024
-"""The most rows of a sub-batch: an output batch made from a part of an input batch."""
+"""The most rows of a sub-batch: a part of an input batch that becomes an output batch."""
 
 RESULTS_SHARE: Final = 8
-"""The results of a sub-batch should take at most 1/``RESULTS_SHARE`` of the byte budget."""
+"""Limits the rows of a sub-batch: its results may take 1/``RESULTS_SHARE`` of ``Bounds(bytes)``."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of an input are the keys, and where the results are put.
+    """Says which columns of an input are the keys, and which columns the output has.
 
-    If ``on`` is a tuple, each input is a record batch. The columns named in ``on`` are the keys; if
-    ``on`` is empty, all columns are. The results are appended as columns. If ``on`` is ``None``,
-    each input is a key array, or a tuple of key arrays, and each output is an array.
+    If ``on`` is a tuple (``enrich``), each input is a record batch. The columns named in ``on`` are
+    the keys; an empty ``on`` means all columns. The results are appended as columns.
+
+    If ``on`` is ``None`` (a ``lookup`` that makes a column), each input is a key array, or a tuple
+    of key arrays, and each output is an array.
     """
 
     on: tuple[str, ...] | None
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     argument: str = "output"
-    """The name of the user's argument that declares ``names``, for error messages."""
+    """The user's argument that declares ``names``. Error messages name this argument."""
     outcome: Literal["", "within", "beside"] = ""
-    """``within``: outcomes are in structs with the values. ``beside``: they are a last column."""
+    """How the outcomes of calls (error, seconds, attempts) are returned. ``within``: in a struct of
+    the value and its outcome. ``beside``: in a last column. Empty: they are not returned.
+    """
     lenient: bool = False
-    """Whether results may lack declared fields, and may have undeclared fields."""
+    """Whether a result may lack declared fields, and may have undeclared fields."""
     zone: str | None = None
-    """The session's time zone, for texts of times without a zone; ``None`` unless ``lenient``."""
+    """The time zone for results that are texts of times without a zone: the zone of the Spark
+    session. ``None`` unless ``lenient``."""
 
     @property
     def columns(self) -> Columns:
@@ -67,9 +72,9 @@ class Layout:
 
     @property
     def appended(self) -> tuple[str, ...]:
-        """The names of all columns that are added to the input.
+        """The names of all columns that are appended to the input.
 
-        With ``on_failure="column"`` the last one reports the error, time and attempts of a call.
+        With ``on_failure="column"`` the last of these columns reports the outcome of each call.
         """
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
@@ -93,12 +98,12 @@ class Layout:
 
     def key_name(self, batch: Any, index: int) -> str:
         if self.on is None:
-            # The inputs are key arrays, which have no column names.
+            # The input consists of key arrays, which have no column names.
             return f"number {index + 1}"
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
-        """Return the output for the input ``rows`` and their result columns."""
+        """Return the output for ``rows``, a part of the input. ``arrays`` has their results."""
         import pyarrow as pa
 
         if self.on is None:
@@ -117,7 +122,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch, until all of its rows are in output batches."""
+    """An input batch in work: ``left`` of its rows are not in output batches yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -130,10 +135,10 @@ class _Batch:
 
 
 class _Chunk:
-    """A part of a batch: ``rows`` rows from row ``start`` on, which are converted together.
+    """A part of an input batch whose keys are made together: ``rows`` rows, from ``start`` on.
 
-    ``keys`` are the keys of the chunk's calls. ``valid`` tells which rows have a call; if it is
-    ``None``, all rows have a call.
+    ``keys`` has the keys of the rows that have a call. ``valid`` says which rows have a call;
+    ``None``: all rows. (With ``on_null="skip"`` a row with a null key has no call.)
     """
 
     __slots__ = ("batch", "first", "keys", "left", "results", "rows", "rows_out", "start", "valid")
@@ -147,11 +152,11 @@ class _Chunk:
         self.keys = keys
         self.valid = valid
         self.left = len(keys)
-        """How many results the chunk still lacks."""
+        """How many calls of the chunk have no result yet."""
         self.first = 0
         """The number that the ``CallWindow`` gives to the chunk's first key."""
-        # Only ``OrderedSink`` uses these two fields: ``results`` that are not emitted yet, and
-        # ``rows_out``, the number of emitted rows.
+        # Only ``OrderedSink`` uses the next two fields: the results that are not emitted yet, and
+        # the number of the chunk's rows that are emitted.
         self.results: list[Any] = []
         self.rows_out = 0
 
@@ -160,7 +165,7 @@ class _Chunk:
 
 
 class KeySource:
-    """Converts the input batches to the keys of calls, a chunk of rows at a time."""
+    """Converts the rows of the input batches to the keys of calls, one ``_Chunk`` at a time."""
 
     def __init__(
         self, partition: Partition, options: CallOptions, layout: Layout, spread: bool
@@ -172,7 +177,7 @@ class KeySource:
         self._compares_keys = options.compares_keys
         self._layout = layout
         self._spread = spread
-        self._batch: _Batch | None = None  # the batch whose rows are being converted to keys
+        self._batch: _Batch | None = None  # the batch whose next rows ``next`` converts to keys
         self._next_row = 0
 
     @property
@@ -183,7 +188,7 @@ class KeySource:
         return self._layout.key_text(item)
 
     def next(self, rows: int) -> _Chunk | None:
-        """Return the next chunk, of at most ``rows`` rows; ``None`` if no batch is ready."""
+        """Return the next chunk, of at most ``rows`` rows. Return ``None`` if no batch is ready."""
         import pyarrow.compute as pc
 
         batch = self._next_batch()
@@ -212,7 +217,8 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # This input has only key columns, and all its rows are converted to keys: drop it.
+                # The input consists of key arrays only. All of its keys are made now, so release
+                # its memory.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -237,9 +243,9 @@ class KeySource:
 
 
 class ResultColumns:
-    """Converts results of calls to columns, and adds them to the input rows in output batches.
+    """Converts the results of calls to columns, and appends these columns to the input rows.
 
-    This class also bounds the number of pending calls, so that the results fit in the byte budget.
+    It also bounds the pending calls, so that their results fit in ``Bounds(bytes)``.
     """
 
     def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
@@ -250,14 +256,14 @@ class ResultColumns:
         self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.pending_rows = 0  # rows that were converted to keys, and are in no output yet
+        self.pending_rows = 0  # the rows whose keys are made, and which are in no output yet
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
-        """Return the columns of ``results``.
+        """Convert ``results``, one per call, to the declared columns.
 
-        An error message names the key of a wrong result. ``key_at(index)`` returns this key.
+        If ``results[index]`` does not fit, the error names the key of its call, ``key_at(index)``.
         """
         layout = self.layout
         values = self._values_of(results)
@@ -299,31 +305,33 @@ class ResultColumns:
         return result
 
     def _adapt_bounds(self, bytes_per_row: float) -> None:
-        """Bound the pending calls and the rows of a chunk: results must fit in the byte budget."""
+        """Bound the pending calls and the rows of a chunk: their results must not exceed
+        ``Bounds(bytes)``. ``bytes_per_row`` is the average size of the latest results.
+        """
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
-        """Append an output: ``rows`` of an input batch, and ``arrays``, their result columns."""
+        """Append an output batch: ``rows`` of the input ``batch``, and their results ``arrays``."""
         batch.left -= count
         self.pending_rows -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # This is the last output of the input batch. When the main thread has yielded the
-            # output, it releases the bytes of the input batch.
+            # This is the last output of the input batch. After the main thread has yielded this
+            # output to Spark, it releases the bytes of the input batch.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:
-        """Raise an error if rows of the input were not emitted."""
+        """Raise an error if a row of the input is in no output."""
         if self.pending_rows:
             raise RuntimeError(f"{self.pending_rows} rows were not handed on; this is a bug")
 
 
 class _RowSink(ABC):
-    """Combines the rows with the results of their calls. The ``CallPump`` calls its methods."""
+    """Emits the input rows with the results of their calls. A ``CallPump`` calls the methods."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         self._columns = columns
@@ -347,11 +355,11 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Queue a chunk of rows behind the earlier chunks. The results of the rows come later."""
+        """Queue ``chunk`` behind the earlier chunks: the results of its calls come later."""
 
 
 class OrderedSink(_RowSink):
-    """Emits rows with their results, in the order of the input."""
+    """Emits the rows with their results in the order of the input."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         super().__init__(columns, most_rows)
@@ -399,7 +407,7 @@ class OrderedSink(_RowSink):
             self._emit_until(head, end)
 
     def _emit_until(self, chunk: _Chunk, end: int) -> None:
-        """Emit the rows of the chunk up to row ``end``, with their results."""
+        """Emit the rows of the chunk before row ``end`` that are not emitted yet."""
         columns, results, start = self._columns, chunk.results, chunk.rows_out
         first = len(chunk.keys) - chunk.left - len(results)
         arrays = columns.arrays(results, lambda index: chunk.keys[first + index])
@@ -415,7 +423,7 @@ class OrderedSink(_RowSink):
 
 
 def _with_nulls(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
-    """Return ``arrays`` with a null for each row that is not ``valid``."""
+    """Insert a null for each row that is not ``valid``: ``arrays`` lack elements for these rows."""
     import pyarrow.compute as pc
 
     own = pc.subtract(pc.cumulative_sum(valid.cast("int64")), 1)
@@ -424,7 +432,7 @@ def _with_nulls(arrays: list[pa.Array], valid: pa.Array) -> list[pa.Array]:
 
 
 class _Completed:
-    """Rows of a batch that can be emitted: their positions in the batch, keys and results."""
+    """Rows of an input batch that have results: their positions in the batch, keys and results."""
 
     __slots__ = ("keys", "results", "rows")
 
@@ -435,7 +443,7 @@ class _Completed:
 
 
 class UnorderedSink(_RowSink):
-    """Emits rows soon after their calls finish, in any order."""
+    """Emits rows soon after their calls have ended, in any order."""
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         super().__init__(columns, most_rows)
@@ -507,12 +515,12 @@ class UnorderedSink(_RowSink):
 def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
-    """Yield the outputs of a stage for one partition. The main thread runs this generator."""
+    """Yield the outputs of ``lookup`` or ``enrich`` in one partition. Runs on the main thread."""
     import pyarrow as pa
 
     first = first_of(upstream, f"{options.label}: a key column")
     if first is None:
-        return  # an empty partition starts no thread and opens no client
+        return  # the partition is empty: start no thread, and do not open ``using``
     partition = Partition(
         upstream,
         layout.count,
@@ -523,7 +531,7 @@ def run_rows(
     )
     partition.counters.max_pending_rows = options.window_rows
     key_types = [array.type for array in layout.keys(first)]
-    spread = len(key_types) > 1  # with several key columns a key is a tuple
+    spread = len(key_types) > 1  # if there are several key columns, each key is a tuple
     journal = None
     if options.policy.journal is not None:
         form = ColumnForm(layout.columns)

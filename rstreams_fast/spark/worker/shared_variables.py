@@ -1,4 +1,4 @@
-"""Makes Spark's accumulators and broadcast variables safe for several threads of one worker."""
+"""Makes Spark's accumulators and broadcast variables thread-safe in a Python worker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["make_shared_variables_thread_safe"]
 
 @functools.cache
 def make_shared_variables_thread_safe() -> None:
-    """Put locks around ``Accumulator.add`` and around the loading of a broadcast's value.
+    """Put a lock around ``Accumulator.add``, and another around the loading of ``Broadcast.value``.
 
-    Call this in Spark's workers only, because it replaces methods of pyspark's classes.
+    This function replaces methods of PySpark's classes, so call it only in Spark's workers.
     """
     from pyspark import Broadcast
     from pyspark.accumulators import Accumulator

@@ -1,4 +1,4 @@
-"""``stage`` in one partition: runs the user's stream over the input batches, yields its output."""
+"""Runs ``stage`` in one partition: the user's stream of batches makes output from input batches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 
 BATCHES_AHEAD: Final = 2
-"""How many output batches are requested from the user's stream before Spark asks for them."""
+"""How many output batches are requested from the user's stream in advance of Spark."""
 
 BUDGET_PATIENCE_SECONDS: Final = 1.0
-"""Seconds that the user's stream may hold the whole byte budget; then it gets another batch."""
+"""After so many seconds with the whole byte budget in use, the user's stream gets one more batch:
+it may need this batch before it can release the others."""
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -35,7 +36,7 @@ def run_stream(
 ) -> Iterator[Any]:
     """Yield the output batches: the elements of the stream that ``build`` makes.
 
-    ``first`` is a list with the first input batch. The read-ahead thread pops the batch.
+    ``first`` is a list that contains the first input batch; the read-ahead thread removes it.
     """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS
@@ -45,7 +46,8 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # A cancel does not wait for the stream's threads. So the partition waits for them.
+        # ``cancel`` does not wait for the threads that the user's stream has started. Add these
+        # threads to the partition, which waits for them.
         partition.threads.adopt_streams(before)
 
     with partition.running(first, stop):
@@ -67,7 +69,7 @@ def run_stream(
 
 
 def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
-    """Return ``build(batches)``. Raises ``TypeError`` if the result is no ``Stream``."""
+    """Return ``build(batches)``, the user's stream. Raises ``TypeError`` if it is no ``Stream``."""
     built = build(batches)
     if not isinstance(built, Stream):
         raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
@@ -75,11 +77,11 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 
 
 class _BatchPublisher:
-    """Publishes the input batches of the partition to one subscriber, from one thread.
+    """Publishes the input batches of the partition to one subscriber, on a thread of its own.
 
-    The publisher pushes each batch at once. A source that the stream pulls would collect several
-    batches before it delivers them, and would hold them back while Spark sends no batch. The bytes
-    of a batch return to the budget when nothing refers to the batch any more.
+    Each batch is delivered as soon as it is read and requested. A source that the stream iterates
+    would collect several batches before it delivers them, even if Spark sends no batch for a long
+    time. The bytes of a batch return to the byte budget when the batch is garbage.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -91,7 +93,7 @@ class _BatchPublisher:
         self._waited = 0.0
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Publish the batches to ``subscriber``. Raises an error for a second subscriber."""
+        """Publish the batches to ``subscriber``. A second subscriber is refused by an error."""
         if self._subscribed:
             raise AlreadySubscribedError("the batches of a partition can be read once")
         self._subscribed = True
@@ -101,7 +103,7 @@ class _BatchPublisher:
             try:
                 self._serve(subscriber)
             except BaseException as raised:
-                # Signal on_error: without a terminal signal, the stream would wait for ever.
+                # Signal on_error. Without a terminal signal the user's stream would wait for ever.
                 self._end(subscriber, raised)
 
         self._partition.threads.start(serve, "source")
@@ -121,7 +123,7 @@ class _BatchPublisher:
             self._changed.notify()
 
     def take_waited(self) -> float:
-        """Return the seconds spent waiting for input batches since the last call of this method."""
+        """Return how many seconds were spent on waiting for input batches since the last call."""
         with self._changed:
             waited, self._waited = self._waited, 0.0
         return waited
@@ -136,14 +138,14 @@ class _BatchPublisher:
 
     def _end(self, subscriber: Subscriber[Any], failure: BaseException | None) -> None:
         if not self._demand.terminate():
-            return  # the stream was cancelled, or has ended already
+            return  # the subscription is cancelled, or a terminal signal was sent already
         if failure is not None:
             subscriber.on_error(failure)
         else:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand, and reduce it by 1. ``False`` after a cancel or an invalid request."""
+        """Wait for demand, and reduce it by 1. ``False``: cancelled, or a request was invalid."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

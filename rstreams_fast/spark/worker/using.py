@@ -1,4 +1,4 @@
-"""Opens the client that ``using`` makes for a partition, and closes it after the calls."""
+"""Opens and closes a partition's client: the context manager of the user's argument ``using``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["CallsEnded", "Client", "PlainClient"]
 
 
 class CallsEnded(asyncio.Future[None]):
-    """A future that is done when no call runs any more.
+    """A future that is done when all calls of the partition have ended.
 
-    If the task that awaits this future is cancelled, the task gets the ``CancelledError`` only
-    after the calls have ended.
+    If the task that awaits this future is cancelled, ``on_cancel`` is called, and the task gets the
+    ``CancelledError`` only after the calls have ended.
     """
 
     def __init__(self, on_cancel: Callable[[], object], *, loop: asyncio.AbstractEventLoop) -> None:
@@ -26,14 +26,14 @@ class CallsEnded(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
         self._on_cancel()
-        return False  # so asyncio raises CancelledError in the waiting task when the task resumes
+        return False  # then asyncio raises the CancelledError when the future is done
 
 
 class Client:
-    """The client of async calls: a context manager that the partition's loop enters and leaves.
+    """Enters and leaves the client (the context manager of ``using``) on an event loop.
 
-    One task must call both ``open`` and ``close``: task groups, time-outs and the tokens of context
-    variables belong to the task in which they were made.
+    The same asyncio task must call ``open`` and ``close``: task groups, time-outs and the tokens of
+    context variables belong to the task in which they were made.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
@@ -42,7 +42,7 @@ class Client:
         self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager, and return ``(its value,)``; ``()`` without a factory."""
+        """Enter the context manager. Return a tuple of its value; ``()`` without a factory."""
         factory = self._factory
         if factory is None:
             return ()
@@ -65,12 +65,12 @@ class Client:
         return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
-        """Leave the context manager, if it was entered. The manager cannot suppress ``failure``."""
+        """Leave the context manager, if it was entered. It cannot suppress ``failure``."""
         manager, self._manager = self._manager, None
         if manager is None:
             return
-        # This uses no ExitStack of contextlib, which sets the __context__ of an exception: some
-        # exceptions refuse that.
+        # Do not use contextlib.ExitStack: it sets the attribute __context__ of an exception, which
+        # some exceptions, such as frozen dataclasses, refuse.
         exc_info: tuple[Any, ...] = (None, None, None)
         if failure is not None:
             exc_info = (type(failure), failure, failure.__traceback__)
@@ -84,17 +84,17 @@ class Client:
 
 
 class PlainClient:
-    """The client of a sync function: a context manager that the main thread enters and leaves.
+    """Enters and leaves the client (the context manager of ``using``) on the main thread.
 
-    ``__enter__`` and ``__exit__`` of the manager run in one ``contextvars`` context: so the manager
-    can reset a context variable.
+    ``__enter__`` and ``__exit__`` of the client run in the same ``contextvars`` context. So
+    ``__exit__`` can reset a context variable that ``__enter__`` has set.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
         self._factory = factory
         self._manager: Any = None
         self.context: Context = copy_context()
-        """The ``contextvars`` context of the threads that call the function."""
+        """The ``contextvars`` context of the threads that call the user's function."""
         self.opened: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
@@ -116,7 +116,7 @@ class PlainClient:
         self._manager = manager
 
     def __exit__(self, *raised: object) -> None:
-        """Leave the context manager. The manager gets the exception, but cannot suppress it."""
+        """Leave the context manager. It gets the exception of the block, but cannot suppress it."""
         if self._manager is not None:
             try:
                 self.context.run(self._manager.__exit__, *raised)

@@ -1,4 +1,4 @@
-"""Helpers for nested Arrow types and arrays."""
+"""Functions for Arrow types and arrays, also nested ones: decode, cast, and find their parts."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _FAMILIES: Final = {
 
 
 def family_of(kind: pa.DataType) -> str:
-    """Return the name of the type's family (all text types are one family, for example).
+    """Return the name of the family of an Arrow type. For example, all text types are one family.
 
-    A cast with ``safe=True`` between types of one family keeps the meaning of the values.
+    A cast with ``safe=True`` between two types of a family keeps the meaning of the values.
     """
     if _is(kind, "dictionary"):
         return family_of(kind.value_type)
@@ -55,13 +55,13 @@ def family_of(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    # If an older pyarrow has no function ``pa.types.is_...``, it has no such type either.
+    # An older pyarrow may lack the function ``pa.types.is_...``. Then it lacks the type, too.
     test = getattr(pa.types, f"is_{name}", None)
     return test is not None and bool(test(kind))
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether arrays of ``kind`` need ``decode``: Arrow cannot cast them correctly."""
+    """Return whether arrays of ``kind`` need ``decode`` before a cast: Arrow casts them wrongly."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -77,7 +77,7 @@ def is_encoded(kind: pa.DataType) -> bool:
 
 
 def decode(array: pa.Array) -> pa.Array:
-    """Convert list views, run ends, dictionaries and extension types of ``array`` to plain ones."""
+    """Return ``array`` without list views, extension types, run-end and dictionary encodings."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -91,7 +91,7 @@ def decode(array: pa.Array) -> pa.Array:
         places = pa.array(range(len(values)), pa.int64())
         ends, length = array.run_ends, array.offset + len(array)
         kind = pa.run_end_encoded(ends.type, places.type)
-        # Use from_buffers: before pyarrow 15, RunEndEncodedArray.from_arrays raises an error.
+        # Do not use RunEndEncodedArray.from_arrays, which raises an error before pyarrow 15.
         places = pa.RunEndEncodedArray.from_buffers(kind, length, [None], 0, 0, [ends, places])
         return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
     if _is(kind, "dictionary"):
@@ -110,7 +110,7 @@ def decode(array: pa.Array) -> pa.Array:
 
 
 def _decode_list(array: pa.Array) -> pa.Array:
-    """Do the work of ``decode`` for lists and maps, with few copies of their elements."""
+    """Do the work of ``decode`` for an array of lists or maps, with few copies of the elements."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -118,8 +118,8 @@ def _decode_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets to the start of a new buffer. ``from_arrays`` needs offsets
-        # and sizes that begin at the same place in their buffers.
+        # Adding 0 copies the offsets to the start of a new buffer, where the sizes begin, too.
+        # ``from_arrays`` needs offsets and sizes at the same position in their buffers.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decode(array.values))
         parts = [views.flatten()]
@@ -145,7 +145,7 @@ def pyarrow_version() -> int:
 
 
 _CASTS_SLICES_OF_BINARY: Final = 17
-"""The first pyarrow version that casts a slice of ``fixed_size_binary``: earlier ones crash."""
+"""Versions of pyarrow before 17 crash when they cast a slice of a ``fixed_size_binary`` array."""
 
 
 def infinities(array: pa.Array) -> int:
@@ -162,7 +162,7 @@ def infinities(array: pa.Array) -> int:
 
 
 def cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast ``array`` to ``kind``. Raises an error for a number that would lose its value."""
+    """Cast ``array`` to ``kind``. Raises an error if a number would become another number."""
     import pyarrow as pa
 
     cast_array = array.cast(kind, safe=True)
@@ -175,7 +175,10 @@ def cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a nested type, with the names that error messages use for them."""
+    """Return the fields of a nested type. Error messages use the names of these fields.
+
+    A map has the fields ``key`` and ``value``, a list has the field ``element``.
+    """
     import pyarrow as pa
 
     if not pa.types.is_nested(kind):
@@ -183,7 +186,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # The key's field may be nullable: Arrow itself refuses a null as the key of a map.
+        # The field ``key`` may be nullable here, because Arrow itself refuses a null as a map key.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]
@@ -191,14 +194,14 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return one array for each field that ``fields_of`` returns: the values of the field.
+    """Return an array of the values for each field that ``fields_of(array.type)`` returns.
 
-    Null elements of ``array`` are left out.
+    Elements of ``array`` that are null have no values in these arrays.
     """
     import pyarrow as pa
 
     array = array.drop_null()
-    # A slice of a map array has the keys and items of the whole array: slice them, too.
+    # If ``array`` is a slice of a map array, ``keys`` and ``items`` belong to the whole map array.
     if pa.types.is_map(array.type):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
@@ -207,7 +210,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
 
 
 def forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
-    """Return the path of the first NOT NULL part of ``field`` that has a null, or ``None``."""
+    """Return the path (``a.b``) of the first NOT NULL field that has a null, or ``None``."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if not forbids_nulls(field.type):
@@ -222,7 +225,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def with_doubles(kind: pa.DataType) -> pa.DataType:
-    """Return the type ``kind`` with float64 for float32, so that large numbers stay finite."""
+    """Return ``kind`` with float64 in place of float32, in which large numbers become infinite."""
     import pyarrow as pa
 
     is_ = pa.types

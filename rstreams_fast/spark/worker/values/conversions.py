@@ -1,6 +1,6 @@
-"""Converts the results of a function to Arrow arrays of exactly the declared types.
+"""Converts the results of the user's function to Arrow arrays of exactly the declared types.
 
-If a value does not fit, the error names the column and the row.
+If a value does not fit its declared type, the error names the column and the row.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ _repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
 
 
 def shorten(value: object) -> str:
-    """Return a ``repr`` that is short enough for a message."""
+    """Return the ``repr`` of ``value``, shortened for an error message."""
     try:
         return _repr.repr(value)
-    except ValueError:  # Python refuses the repr of an int of thousands of digits
+    except ValueError:  # Python refuses to convert an int of thousands of digits to text
         return f"<{type(value).__name__} without a repr>"
 
 
 class ValueSource(NamedTuple):
-    """The facts about the origin of values that decide how the values are converted."""
+    """Where the values of a column come from. This decides how they are converted."""
 
     zone: dt.tzinfo | None = None
-    """The session's time zone: times without a zone in a frame or a text are in this zone. Other
-    times without a zone (all, if this field is ``None``) are in the zone of the worker's process.
+    """The time zone for times without a zone in frames and in texts: the zone of the Spark session.
+    All other times without a zone are in the zone of the worker process. ``None``: all times are.
     """
     is_frame: bool = False
-    """Whether the values are from a pandas frame or a numpy array. As in Spark, their NaN and
-    missing fields become null. If the column's type needs it, numbers are converted to
-    booleans, booleans to numbers, datetimes to dates, and zoned datetimes to UTC without a zone.
+    """Whether the values come from a pandas frame or a numpy array. As in Spark, NaN and missing
+    fields then become null. If the declared type needs it, numbers become booleans, booleans
+    become numbers, datetimes become dates, and datetimes with a zone become UTC without a zone.
     """
     lenient: bool = False
-    """Whether undeclared fields are dropped, missing fields are null, and texts become times."""
+    """Whether undeclared fields are dropped, missing fields become null, and texts become times."""
 
 
-# -- results: from Python to Arrow -----------------------------------------------------------------
+# -- converting Python results to Arrow arrays -----------------------------------------------------
 
 
 class Columns:
-    """The declared output columns; turns a list of results into one Arrow array per column.
+    """Converts a list of results to one Arrow array for each declared output column.
 
-    With one column, a result is the value of the column. With several columns, a result is a tuple
-    in their order; or a dict, ``Row``, named tuple, data class or model with exactly their names;
-    or ``None``: then all columns are null.
+    With one column, a result is a value of this column. With several columns, a result is a row: a
+    tuple in the order of the columns; a dict, ``Row``, named tuple, data class or model whose
+    fields have exactly the names of the columns; or ``None``, which makes all columns null.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``. ``key_at(index)`` names a result in error messages."""
+        """Return the columns of ``results``. ``key_at(index)`` describes a result in an error."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``. Even for a single column, a row is a tuple or dict."""
+        """Return the columns of ``rows``. Even for a single column a row is a tuple or a dict."""
         columns = self._columns_of(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -111,7 +111,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # a row lacks a column: ``_row``, below, raises an error that names it
+                    pass  # a dict lacks a column: below, ``_row`` raises an error that names it
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -155,7 +155,7 @@ class Columns:
         return row
 
     def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
-        """Convert ``values`` to the declared type of the column number ``index``."""
+        """Convert ``values`` to the declared type of the column with this ``index``."""
         try:
             return self._convert_values(index, values)
         except _refusal_types() as refused:
@@ -165,10 +165,10 @@ class Columns:
         try:
             return self._convert(index, values)
         except _NanosecondsError:
-            # Do not convert the values by to_plain(), which would drop their nanoseconds.
+            # Do not go on with ``to_plain``, which would drop the nanoseconds of the values.
             raise
         except _refusal_types() as refused:
-            # Arrow itself converts most values of numpy and pandas; ``to_plain`` converts the rest.
+            # Arrow refuses some values of numpy and pandas types. ``to_plain`` converts them.
             try:
                 return self._convert(index, [to_plain(value) for value in values])
             except _refusal_types():
@@ -198,7 +198,7 @@ class Columns:
 
 
 class _NanosecondsError(ValueError):
-    """A time or an interval of pandas is finer than Spark's microseconds."""
+    """Raised for a pandas time or interval that has nanoseconds: Spark has only microseconds."""
 
 
 def _refusal_types() -> tuple[type[Exception], ...]:
@@ -208,7 +208,7 @@ def _refusal_types() -> tuple[type[Exception], ...]:
 
 
 def _reason(value: object, kind: pa.DataType) -> str:
-    """Return why ``value`` cannot become a ``kind``; empty if Arrow's own error message says it."""
+    """Return why ``value`` does not fit ``kind``; empty if Arrow's own error message says why."""
     import pyarrow as pa
 
     if inspect.isawaitable(value):
@@ -230,15 +230,15 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) ->
 
 
 class _ConversionRule(NamedTuple):
-    """Converts or refuses values before Arrow converts them: Arrow alone accepts too much."""
+    """Checks and converts the values of a column before Arrow, which accepts some wrong values."""
 
     plain: frozenset[type]
-    """Values of exactly these types need no conversion."""
+    """Values of exactly these types can be passed to Arrow unchanged."""
     convert: Converter
-    """Returns a value that Arrow can convert, or raises an error."""
+    """Returns a value that can be passed to Arrow, or raises an error for a wrong value."""
 
     def convert_all(self, values: Any) -> Any:
-        """Return ``values``. If one of the values needs a conversion, convert all values."""
+        """Return ``values`` for Arrow: unchanged if all types are in ``plain``, else converted."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -251,7 +251,7 @@ _NON_LIST_TYPES: Final = (str, bytes, bytearray, memoryview, dict)
 
 
 def _rule_for(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
-    """Return the rule for values of type ``kind``; ``None`` if they need no conversion."""
+    """Return the rule for the declared type ``kind``; ``None``: Arrow alone converts correctly."""
     import pyarrow as pa
 
     is_ = pa.types
@@ -296,7 +296,7 @@ def _rule_for(kind: pa.DataType, source: ValueSource) -> _ConversionRule | None:
 
 
 def _integer(value: Any) -> Any:
-    # Refuse a number with a fraction: Arrow would drop the fraction.
+    # Refuse a number with a fraction: Arrow would silently drop the fraction.
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return value
     if isinstance(value, float | Decimal | numbers.Real) and not isinstance(value, bool):
@@ -324,12 +324,12 @@ def _date_of(value: Any) -> Any:
 
 
 def _copy_of_view(value: Any) -> Any:
-    # Copy the bytes, because Arrow would never release the memory of a memoryview.
+    # Copy the bytes of a memoryview: Arrow would never release the memory of the view itself.
     return value.tobytes() if isinstance(value, memoryview) else value
 
 
 def _require_type(wanted: type, but_no: type | None = None) -> Converter:
-    # Arrow itself would accept a number as a time or a date, and a datetime as a date.
+    # Without this check Arrow would accept a number as a time or a date, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
             return value
@@ -344,7 +344,7 @@ def _with_zone(zone: dt.tzinfo | None) -> Converter:
             raise TypeError(f"{type(value).__name__} is no datetime")
         if value.tzinfo is not None:
             return value
-        # A naive time is local time, as in Spark's own functions; Arrow would assume UTC.
+        # A datetime without a zone is local time, as in Spark's functions; Arrow would assume UTC.
         return value.astimezone() if zone is None else value.replace(tzinfo=zone)
 
     return convert
@@ -375,7 +375,7 @@ def _naive_in_utc(value: Any) -> Any:
 
 def _refuse_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas alone
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # a pandas type
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
         return convert(value)
 
@@ -384,8 +384,8 @@ def _refuse_nanoseconds(convert: Converter) -> Converter:
 
 def _list_converter(element: _ConversionRule | None) -> Converter:
     def convert(value: Any) -> Any:
-        # Arrow itself would make a list from the characters of a text, or from the keys of a dict.
-        # An iterator is refused, too, since the elements are read more than once.
+        # Refuse a text, because Arrow would make a list of its characters, and a dict, because
+        # Arrow would make a list of its keys. Refuse an iterator: it can be read only once.
         if not isinstance(value, Sized) or isinstance(value, _NON_LIST_TYPES):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.convert_all(value)
@@ -424,7 +424,8 @@ def _struct_converter(kind: pa.StructType, source: ValueSource) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # Return a tuple: Arrow matches values by position, so two fields may have the same name.
+        # Return a tuple and not a dict: two fields of the struct may have the same name, and Arrow
+        # assigns the values of a tuple by position.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -439,7 +440,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
     of_keys, of_items = _rule_for(kind.key_type, source), _rule_for(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if isinstance(value, Iterator):  # an iterator is refused, since it can be read only once
+        if isinstance(value, Iterator):  # refuse an iterator, which can be read only once
             raise TypeError(f"{type(value).__name__} is no map")
         pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
@@ -458,7 +459,7 @@ def _map_converter(kind: pa.MapType, source: ValueSource) -> Converter:
 def _check_unique(keys: list[Any]) -> None:
     try:
         twice = len(set(keys)) != len(keys)
-    except TypeError:  # keys that are lists or dicts have no hash: compare them one by one
+    except TypeError:  # lists and dicts have no hash: compare each key with all earlier keys
         twice = any(key in keys[:place] for place, key in enumerate(keys))
     if twice:
         raise ValueError("a map has a key once")
@@ -468,9 +469,9 @@ def _check_unique(keys: list[Any]) -> None:
 
 
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
-    """Return ``batch`` with the columns of ``schema``: matched by name, cast to their types.
+    """Return ``batch`` with the columns of ``schema``: matched by name, cast to the declared types.
 
-    Spark itself matches columns by position, and a type that it does not expect crashes the JVM.
+    Spark would match columns by position, and a column of an unexpected type crashes the JVM.
     """
     import pyarrow as pa
 
@@ -490,7 +491,7 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
 
 
 def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
-    """Raise an error if ``names``, the columns of a batch, are not those of ``schema``."""
+    """Raise an error unless ``names``, the columns of a batch, are the names in ``schema``."""
     if sorted(names) != sorted(schema.names):
         parts = []
         if missing := [name for name in schema.names if name not in names]:
@@ -508,7 +509,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # skip ``batch.column``, which is slow: the column may have nulls
+            continue  # nulls are allowed: do not call ``batch.column``, which is slow
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
@@ -520,7 +521,7 @@ def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
 
 
 def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
-    """Cast ``array`` to the type of ``field``. Raises ``TypeError`` if a value does not fit."""
+    """Cast ``array`` to the type of ``field``. Raises ``TypeError`` if a value does not fit it."""
     import pyarrow as pa
 
     kind = field.type
@@ -542,10 +543,10 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
-    """Return how a cast to ``declared`` would change the meaning of values, or ``None``.
+    """Return why a cast from ``given`` to ``declared`` would change the meaning of values.
 
-    Arrow allows such casts. For example, it fills missing fields of structs with nulls, and drops
-    unknown fields.
+    Return ``None`` if it would not. Arrow itself does not refuse such casts: it fills missing
+    fields of structs with nulls, and drops unknown fields, for example.
     """
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""Makes Arrow batches from the rows that a function of ``map_batches`` returns.
+"""Makes Arrow batches from the rows that the user's function of ``map_batches`` returns.
 
-Frames of pandas are converted as Spark itself converts them.
+A pandas frame is converted to Arrow as Spark itself converts pandas frames.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["LENIENT", "ZONE", "batches_of"]
 
 ZONE: Final = b"zone"
-"""The key of the session's time zone in the metadata of a schema."""
+"""A key in the metadata of the declared schema. Its value is the time zone of the Spark session."""
 
 LENIENT: Final = b"lenient"
-"""A key of a schema's metadata. If set, rows may lack declared fields, and have undeclared ones."""
+"""A key in the metadata of the declared schema: rows may lack and add fields (``rs.lenient``)."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as record batches. Their schema may still differ from ``schema``.
+    """Return ``rows`` as record batches. If ``rows`` is Arrow data, it is not cast to ``schema``.
 
     ``None`` if ``rows`` is no record batch, table, list of rows, pandas frame or structured array.
     """
@@ -67,16 +67,16 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
-    """Return the columns of a frame or a structured array; ``None`` for any other value."""
-    # Do not import numpy and pandas: if they are not imported yet, ``rows`` is not of their types.
+    """Return the columns of a pandas frame or a structured numpy array; else ``None``."""
+    # Do not import numpy or pandas: if it is not imported yet, ``rows`` is not of its types.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            # A frame that is made from an array has numbers as column names. If no name is a
-            # string, match columns by position.
+            # A frame that was made from an array has numbers in place of column names. If no name
+            # is a string, assign the columns by position.
             names = schema.names
         names = list(map(str, names))
         check_names(names, schema, label)
@@ -95,20 +95,20 @@ def _zone(schema: pa.Schema) -> dt.tzinfo | None:
 def _column(
     values: Any, field: pa.Field, source: ValueSource, label: str, row_name: Callable[[int], str]
 ) -> pa.Array:
-    """Convert a column of a frame, Series or numpy array to its declared type.
+    """Convert ``values``, a pandas Series or a numpy array, to the declared type of ``field``.
 
-    If Arrow can convert the whole column as Spark would, Arrow does it at once. Otherwise each
-    value is converted alone, and an error names the row.
+    Arrow converts the whole column, if its result is the same as Spark's. Otherwise the values are
+    converted one by one, and an error names the row.
     """
     import pyarrow as pa
 
     try:
         return _convert_in_bulk(values, field, source, label)
-    # pandas, pytz and Arrow raise many kinds of errors. After any of them, convert value by
-    # value: a wrong value then raises an error that names its row.
+    # pandas, pytz and Arrow raise many kinds of errors. After any of them, convert the values one
+    # by one: then the error for a wrong value names the row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # In a column of Python objects, Spark reads times without a zone as UTC.
+            # The column has Python objects. Spark reads those that have no zone as times in UTC.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
@@ -134,14 +134,14 @@ def _convert_in_bulk(values: Any, field: pa.Field, source: ValueSource, label: s
     if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
         if source.zone is None or not of_pandas:
             raise ValueError("its values have a zone each")
-        # If clocks are put back, an hour occurs twice. Choose the second one, as Spark does.
+        # When clocks are put back, an hour occurs twice. Choose the second hour, as Spark does.
         values = values.dt.tz_localize(source.zone, ambiguous=False)
     try:
         array = pa.array(values, kind, from_pandas=of_pandas)
     except pa.ArrowInvalid:
         return infer_and_cast()
     if pa.types.is_float32(kind) and infinities(array):
-        return infer_and_cast()  # infer_and_cast() refuses finite numbers that became infinite
+        return infer_and_cast()  # raises an error if a finite number became infinite in float32
     return array
 
 
@@ -151,14 +151,14 @@ def _to_list(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # Arrow converts a whole array of numpy's times, but refuses most single times of numpy.
+    # Arrow converts an array of numpy times, but refuses most numpy times in a list.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 
 def _parse(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Parse strings as numbers or booleans, as Spark does.
+    """Parse ``values``, which are strings, as numbers or booleans, as Spark does.
 
-    ``None`` if ``values`` cannot be parsed so, or if ``kind`` is another type.
+    Return ``None`` if that fails, or if ``kind`` is no type of numbers or booleans.
     """
     import pyarrow as pa
 

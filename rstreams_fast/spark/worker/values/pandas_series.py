@@ -1,9 +1,9 @@
-"""Keys and results as pandas Series, for Spark without Arrow UDFs (before 4.1).
+"""Runs ``lookup`` as a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
 
-Spark sends each key as an array of one element, or as an empty array for null. Results are sent
-back in the same form. Within nested keys pandas makes floats of integers beside a null: they become
-integers again. A timestamp is sent as text in UTC: pandas lacks some of Spark's zones, and
-cannot tell ambiguous hours apart.
+Keys and results are elements of pandas Series. Each is an array with one element; an empty array
+means null. If a nested key contains a null, pandas turns integers beside the null into floats; this
+module turns them back. Timestamps come as texts in UTC, because pandas lacks some of Spark's time
+zones, and cannot distinguish the two hours with the same local time when clocks are put back.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["run_on_series"]
 
 _INTEGER: Final = re.compile(r"\b(tinyint|smallint|int|bigint)\b(?!:)")
 _FRACTION: Final = re.compile(r"\b(float|double)\b(?!:)")
-"""Match names of types in Spark's text of a type, such as ``struct<a:bigint>``."""
+"""Like ``_INTEGER``, matches type names, and no field names, in texts like ``struct<a:bigint>``."""
 
 MOST_EXACT: Final = 2**53
-"""Up to this number, a float can stand for each integer."""
+"""The largest number up to which a float represents every integer exactly."""
 
 
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array that ``run`` yields. ``run`` gets the keys of each batch.
+    """Pass the keys of each batch to ``run``, and yield each array of results as a Series.
 
-    The last two Series of a batch are no keys: one has the time zone and the types of the keys, the
-    other has the timestamps among the keys, as texts.
+    A batch is a tuple of Series. The last Series has the keys that are timestamps, as texts. The
+    Series before it has the time zone of the Spark session, and the types of the keys.
     """
     import pandas as pd
 
@@ -66,7 +66,7 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
 
 
 def _with_integers(value: Any) -> Any:
-    """Return ``value`` with integers in place of floats, and ``None`` in place of NaN."""
+    """Return ``value``, a nested key, with integers in place of floats, and ``None`` for NaN."""
     if isinstance(value, float):
         if value != value:  # noqa: PLR0124 - only NaN is not
             return None

@@ -20,9 +20,9 @@ _MAPS_AS_PYDICTS: Final = 20
 
 
 def python_values(array: pa.Array) -> list[Any]:
-    """Return the elements of ``array``: maps as dicts, timestamps in their time zone.
+    """Return the elements of ``array`` as Python values: maps as dicts, times in their time zone.
 
-    Raises ``ValueError`` if a map repeats a key or if Python lacks the time zone.
+    Raises ``ValueError`` if a map has a key twice, or if Python does not know the time zone.
     """
     kind = array.type
     name = _zone_of_type(kind)
@@ -44,9 +44,9 @@ def _to_pylist(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """Return ``value``, an element of a ``to_pylist`` result, with a dict for each map.
+    """Return ``value``, an element of a ``to_pylist`` result, with a dict for each list of pairs.
 
-    ``to_pylist`` returns a map as a list of pairs.
+    ``Array.to_pylist`` makes a list of pairs from each Arrow map.
     """
     import pyarrow as pa
 
@@ -64,7 +64,7 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
 
 
 def _zone_of_type(kind: pa.DataType) -> str | None:
-    """Return the time zone of the timestamps in the type ``kind``; ``None`` if they have none."""
+    """Return the time zone of the timestamps in the type ``kind``; ``None`` without a time zone."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -76,10 +76,10 @@ def _zone_of_type(kind: pa.DataType) -> str | None:
 
 @functools.cache
 def _has_zoneinfo(name: str) -> bool:
-    """Whether pyarrow makes datetimes with exact offsets of the time zone ``name``.
+    """Return whether pyarrow makes datetimes with exact offsets in the time zone ``name``.
 
-    pyarrow lacks some of Spark's zones. Before version 25 it prefers pytz, which rounds offsets to
-    minutes. In the years before standard time, most offsets have seconds.
+    pyarrow does not know some of Spark's zones. Before version 25 pyarrow prefers pytz, which
+    rounds offsets to minutes: before the introduction of standard time, most offsets have seconds.
     """
     import pyarrow as pa
 
@@ -91,7 +91,7 @@ def _has_zoneinfo(name: str) -> bool:
 
 
 def _type_in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return the type ``kind`` with UTC in place of the time zones of its timestamps."""
+    """Return the type ``kind`` with UTC in place of the time zones of timestamps in it."""
     import pyarrow as pa
 
     def field_in_utc(place: int) -> pa.Field:

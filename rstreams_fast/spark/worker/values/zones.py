@@ -1,4 +1,4 @@
-"""Finds a session's time zone by its name in Spark. Spark uses Java's names."""
+"""Finds the time zone of a Spark session by its name, which may be a name that only Java knows."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _SHORT: Final = {
     "VST": "Asia/Ho_Chi_Minh",
     "Z": "UTC",
 }
-"""Java's ``java.time.ZoneId.SHORT_IDS``, and two names of UTC that the zone database lacks."""
+"""The short zone names of Java's ``java.time.ZoneId.SHORT_IDS``, and two more names of UTC."""
 
 
 @functools.cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the zone that Spark calls ``name``. Raises ``ValueError`` if Python lacks the zone."""
+    """Return the time zone that Spark calls ``name``. ``ValueError``: Python has no such zone."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
