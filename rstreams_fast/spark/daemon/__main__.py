@@ -1,4 +1,4 @@
-"""Runs Spark's own daemon. Each worker replaces functions of ``pyspark.worker`` after the fork."""
+"""Runs Spark's own daemon, and replaces functions of ``pyspark.worker`` in each forked worker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def main() -> None:
             daemon.worker = _with_windows(daemon.worker)
         else:
             print(f"rstreams_fast.spark.daemon: {mismatch}: workers run as ever", file=sys.stderr)
-    # Spark's logging, and processes that a worker spawns, read ``__main__.__spec__``. The spec must
-    # name Spark's daemon, not this module.
+    # Spark's logging and the child processes of a worker read ``__main__.__spec__``. There they
+    # must find the name of Spark's daemon, not the name of this module.
     sys.modules["__main__"].__spec__ = daemon.__spec__
     daemon.manager()
 
@@ -32,8 +32,8 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # Spark collects garbage after each task. ``gc.freeze`` keeps the collector from
-                # visiting the objects of imported modules each time.
+                # A worker calls ``gc.collect`` after each task. After ``gc.freeze`` this does not
+                # visit the objects of the modules that are imported already.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

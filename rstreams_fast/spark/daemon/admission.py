@@ -1,4 +1,4 @@
-"""Decides whether more calls of a task may start, and lets threads wait for running calls."""
+"""Decides whether further calls of a task may start, and lets threads wait for running calls."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 __all__ = ["LARGE_RESULT", "NEVER_LARGE", "Abandoned", "Admission"]
 
 MAIN_CHECK_SECONDS: Final = 0.1
-"""Seconds between two checks of the waiting main thread whether Spark has closed its socket."""
+"""While the main thread waits: seconds between two checks whether Spark has closed its socket."""
 
 LARGE_RESULT: Final = 4096
-"""Results of fewer bytes are not counted: the bound on rows limits how many the task holds."""
+"""Smaller results, in bytes, are not counted: the bound on rows limits their number."""
 
 SAMPLED_ELEMENTS: Final = 8
-"""How many elements of a container are measured; the others are assumed to be as large."""
+"""To estimate the bytes of a container, this many elements are measured; the rest count alike."""
 
 MOST_DEPTH: Final = 4
-"""How many levels of nested containers are measured to estimate the bytes of a result."""
+"""To estimate the bytes of a result, this many levels of nested containers are measured."""
 
-#: Results of these types are always small: their bytes are not estimated.
+#: Results of these types are always small, so their bytes are not estimated.
 NEVER_LARGE: Final = frozenset(
     (int, float, bool, type(None), dt.date, dt.datetime, decimal.Decimal)
 )
 
 
 class Abandoned(RuntimeError):
-    """Raised for a call that was not made, or that did not end by the deadline of its task."""
+    """The outcome of a call that was not made, or did not end in time, before its task stopped."""
 
     def __init__(self) -> None:
         super().__init__("the task ended before this call was made")
 
 
 def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
-    """Estimate the bytes of ``result``. Only some elements of a long container are measured."""
+    """Estimate the bytes of ``result`` from some of its elements, down to ``depth`` levels."""
     size = sys.getsizeof(result, 0)
     if depth and isinstance(result, list | tuple | set | frozenset | dict) and result:
         elements: Any = result.items() if isinstance(result, dict) else result
@@ -63,18 +63,19 @@ def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
 
 
 class Admission:
-    """Lets the calls of one task start until a call fails, and within a bound on held results.
+    """Decides when the calls of one task may start. Bounds the bytes of the results that it holds.
 
-    A result is held from the end of its call until the main thread passes it on. If the held
-    results have ``most_bytes`` bytes or more (0: no bound), running calls go on, but other calls
-    wait. The main thread passes the seconds for which it waited for calls to ``on_wait``.
+    After a call has failed, only calls that were submitted before it may start. The task holds a
+    result from the end of its call until the main thread passes it to Spark. While the task holds
+    ``most_bytes`` or more (0: no bound), no call starts except the call whose result Spark needs
+    next. ``on_wait`` is called with the seconds for which the main thread waited for calls.
     """
 
     def __init__(
         self, most_bytes: int = 0, on_wait: Callable[[float], object] | None = None
     ) -> None:
-        #: ``attention`` always equals ``stopped or full``. While it is false, a call may start
-        #: without taking the lock.
+        #: ``attention`` always equals ``stopped or full``. While ``attention`` is false, every call
+        #: may start, and the calling thread need not take the lock.
         self.attention = False
         self.stopped = False
         self.full = False
@@ -83,7 +84,7 @@ class Admission:
         self._held_bytes = 0
         self._failure: BaseException | None = None
         self._failed_number = 0
-        #: Gives each call of the task its number, in the order of submission.
+        #: The numbers of the calls, in the order of submission.
         self.numbers = itertools.count(1)
         self._deadline = 0.0
         self._needed: UdfCall | None = None
@@ -94,7 +95,7 @@ class Admission:
         self._has_hung_up: Callable[[], bool] | None = None
 
     def stop(self, failed: UdfCall | None = None) -> None:
-        """Let no call start, unless it was submitted before ``failed``. Thread-safe, idempotent."""
+        """Let no call start except those submitted before ``failed``. Thread-safe, idempotent."""
         with self._changed:
             if self.stopped:
                 return
@@ -104,10 +105,10 @@ class Admission:
             self.stopped = self.attention = True
             self._wake_all()
 
-    # -- for the threads and loops that make calls ------------------------------------------------
+    # -- methods for the threads and event loops that make calls ----------------------------------
 
     def may_start(self, call: UdfCall) -> bool:
-        """Block the thread until ``call`` may start. Return ``False`` if it must never start."""
+        """Block this thread until ``call`` may start. Return ``False`` if it must never start."""
         if not self.attention:
             return True
         with self._changed:
@@ -115,7 +116,7 @@ class Admission:
             return not self._must_not_start(call)
 
     async def may_start_on_loop(self, call: UdfCall) -> bool:
-        """Do the same as ``may_start``, but await: do not block the event loop."""
+        """Do the same as ``may_start``, without blocking the event loop."""
         if not self.attention:
             return True
         entry = asyncio.get_running_loop(), asyncio.Event()
@@ -125,7 +126,7 @@ class Admission:
             while self._must_wait(call):
                 await entry[1].wait()
                 entry[1].clear()
-        except asyncio.CancelledError:  # at the end of the task, ``LoopCalls`` cancels this wait
+        except asyncio.CancelledError:  # ``LoopCalls`` cancels this wait at the end of the task
             return False
         finally:
             with self._changed:
@@ -136,17 +137,17 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _must_not_start(self, call: UdfCall) -> bool:
-        # Calls that were submitted before the failed call are still made: their outcomes come
-        # first. A thread may have taken such a call, and not started it, when the other failed.
+        # A call that was submitted before the failed call may still wait for its start. It must be
+        # made: Spark gets the outcomes in the order of submission, so this outcome comes first.
         return self.stopped and call.number >= self._failed_number
 
     def count_result(self, call: UdfCall) -> None:
-        """Add the bytes of the result of ``call`` to the bytes held, if the result is large."""
+        """Count the bytes of the result of ``call`` as held by the task, if the result is large."""
         if not self._most_bytes:
             return
         try:
             size = _bytes_of(call.result)
-        except Exception:  # a user's __sizeof__ or __len__ may raise any exception
+        except Exception:  # __sizeof__ or __len__ of a user's class may raise any exception
             return
         if size >= LARGE_RESULT:
             call.size = size
@@ -156,15 +157,15 @@ class Admission:
                     self.full = self.attention = True
                     self._wake_all()
 
-    # -- for the threads that wait for calls ------------------------------------------------------
+    # -- methods for the threads that wait for the outcomes of calls ------------------------------
 
     def wait(self, call: UdfCall) -> None:
-        """Wait until ``call`` ends or ``attention`` is set."""
+        """Wait until ``call`` has ended, or until ``attention`` is true."""
         if not (call.done or self.attention):
             self._wait(call, lambda: not self.attention, None)
 
     def wait_for_end(self, call: UdfCall, grace: float = 0.0) -> None:
-        """Wait for ``call`` to end; after ``stop``, at most ``grace`` seconds past the deadline."""
+        """Wait until ``call`` ends; after ``stop``, at most ``grace`` seconds past the deadline."""
         while not call.done:
             state = (self.stopped, self.full)
             left = self._deadline + grace - time.monotonic() if state[0] else None
@@ -174,7 +175,7 @@ class Admission:
                 self._wait(call, partial(self._state_is, state), left)
 
     def release_result(self, call: UdfCall) -> None:
-        """Subtract the bytes of the result of ``call``: the main thread passes the result on."""
+        """Count the bytes of the result of ``call`` as released: the task passes it to Spark."""
         if call.size:
             with self._changed:
                 self._held_bytes -= call.size
@@ -184,7 +185,7 @@ class Admission:
                     self._wake_all()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the first exception among ``calls``; else the exception that stopped the task."""
+        """Return the exception of the first failed call. Default: the one that stopped the task."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):
@@ -196,8 +197,8 @@ class Admission:
 
     @contextmanager
     def _letting_start(self, call: UdfCall) -> Iterator[None]:
-        # Results of later calls are held until this call has a result. So this call may start even
-        # if the held results have reached their bound: otherwise the task would wait for ever.
+        # The task holds the results of later calls until ``call`` has a result. So ``call`` must
+        # start even if the held bytes have reached their bound. Otherwise the task would hang.
         if not self.full:
             yield
             return
@@ -219,8 +220,8 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # Other threads can see ``waiter`` before this thread reads ``done`` and ``goes_on``. So
-            # this thread misses no change.
+            # ``waiter`` is set before this thread reads ``call.done`` and ``goes_on()``. A thread
+            # that changes them later releases ``waiter``, so this thread misses no change.
             while not call.done and goes_on():
                 left = -1.0
                 if ends is not None:
@@ -256,12 +257,12 @@ class Admission:
     def _wake_all(self) -> None:
         self._wake_calls()
         for waiter in self._waiters:
-            # RuntimeError: the lock ``waiter`` is released already, so its thread wakes anyway.
+            # RuntimeError: another event has released the lock, so the waiting thread wakes anyway.
             with suppress(RuntimeError):
                 waiter.release()
 
     def _wake_calls(self) -> None:
         self._changed.notify_all()
         for loop, event in self._on_loop:
-            with suppress(RuntimeError):  # the loop is closed: no call waits on it
+            with suppress(RuntimeError):  # RuntimeError: the loop is closed, so no call waits on it
                 loop.call_soon_threadsafe(event.set)

@@ -1,4 +1,4 @@
-"""Makes overlapping calls of UDFs, on threads or on a loop, and yields their outcomes in order."""
+"""Makes overlapping calls of UDFs, on threads or an event loop, and yields the results in order."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ __all__ = [
 ]
 
 CALLS_PER_TURN = 1024
-"""The most calls that the event loop takes from the queue of submitted calls at once."""
+"""The most calls that the event loop takes from the queue of submitted calls in one step."""
 
 NO_POLICY = PolicySettings()
-"""The daemon adds no policy to a call. The user's function may have a policy of its own."""
+"""The empty policy. The daemon adds no policy to calls; the user's function may have one itself."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""Seconds past the deadline in which the thread of a batch may still report its own error."""
+"""Seconds for which the main thread waits for a batch after the deadline of the batch's calls.
+
+In this time the batch's thread can report the exception of its calls."""
 
 
 class UdfCall:
-    """A call of a UDF, and its outcome. At most one thread may wait for the outcome."""
+    """A call of a UDF, and later its outcome. At most one thread may wait for the outcome."""
 
     __slots__ = ("admission", "args", "done", "failure", "fn", "number", "result", "size", "waiter")
 
@@ -49,54 +51,54 @@ class UdfCall:
         self.fn = fn
         self.args = args
         self.admission = admission
-        #: The position among all calls of the task, in the order of submission, from 1.
+        #: The number of the call in its task, in the order of submission. The first number is 1.
         self.number = next(admission.numbers)
         self.done = False
         self.result: Any = None
-        #: The bytes of the result, if Admission counts them; else 0.
+        #: The bytes of the result, if ``Admission`` counts them; else 0.
         self.size = 0
         self.failure: BaseException | None = None
         self.waiter: Any = None
 
     def run(self) -> None:
-        """Make the call on the calling thread, or abandon the call if it may not start."""
+        """Call the UDF on the calling thread; abandon the call if it must not start."""
         if self.admission.attention and not self.admission.may_start(self):
             self.abandon()
             return
         try:
             self.result = self.fn(*self.args)
         except BaseException as raised:
-            # Store any exception: outcome() raises it when the main thread comes to this row.
+            # Store any exception. ``outcome`` raises it when the main thread reaches this row.
             self.failure = raised
         self.end()
 
     def end(self) -> None:
-        """Publish the outcome, and wake the waiting thread."""
+        """Make the outcome visible to other threads, and wake the thread that waits for it."""
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            # A character takes up to four bytes: up to LARGE_RESULT // 4 characters are not large.
+            # A character takes up to four bytes. So up to LARGE_RESULT // 4 characters are small.
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count_result(self)
         # Set ``done`` before reading ``waiter``. The waiting thread sets ``waiter`` before it reads
-        # ``done``. So the waiting thread always wakes.
+        # ``done``. So either it sees ``done``, or this thread sees ``waiter`` and wakes it.
         self.done = True
         waiter = self.waiter
         if waiter is not None:
-            # RuntimeError: the lock is released already, because another event woke the thread.
+            # RuntimeError: another event has released the lock, so the waiting thread wakes anyway.
             with contextlib.suppress(RuntimeError):
                 waiter.release()
 
     def abandon(self) -> None:
-        """End the call without calling the function, because the task is over."""
+        """End the call with the exception ``Abandoned``: the task ends before the call is made."""
         self.failure = Abandoned()
         self.end()
 
     def outcome(self) -> Any:
-        """Wait for the result and return it, or raise the exception of the call.
+        """Wait until the call has ended. Return its result, or raise its exception.
 
-        Raises ``Abandoned`` if the task is over, and this call has not ended by the deadline.
+        Raises ``Abandoned`` if the task was stopped and the call has not ended by the deadline.
         """
         if not self.done:
             self.admission.wait_for_end(self)
@@ -110,20 +112,20 @@ class UdfCall:
 
 
 class CallSubmitter(Protocol):
-    """Makes calls of UDFs, on threads (``ThreadCalls``) or on a loop (``LoopCalls``)."""
+    """Makes calls of UDFs: on threads (``ThreadCalls``) or on an event loop (``LoopCalls``)."""
 
     def submit(self, fn: Callable[..., Any], args: Any) -> UdfCall:
-        """Queue a call behind the earlier calls. Any thread may use this method."""
+        """Queue a call of ``fn`` behind the calls submitted before. Thread-safe."""
 
     def close(self) -> None:
-        """Start no further calls, and let the threads end; do not wait for them."""
+        """Start no further calls, and let the threads end. Do not wait for their end."""
 
     def join(self) -> None:
-        """Wait for the threads to end, for at most ``STAGE_CLOSE_SECONDS``."""
+        """Wait until the threads have ended, but at most ``STAGE_CLOSE_SECONDS``."""
 
 
 class ThreadCalls:
-    """Makes calls on up to ``size`` threads, started as needed, in the order of submission."""
+    """Makes calls in the order of submission, on up to ``size`` threads, started as needed."""
 
     def __init__(
         self, size: int, name: str, admission: Admission, metrics: TaskMetrics | None = None
@@ -149,7 +151,7 @@ class ThreadCalls:
 class LoopCalls:
     """Makes calls of async functions on an event loop with its own thread.
 
-    A ``CallPump`` takes the calls from this object, and passes their results to this object.
+    For the ``CallPump`` on this loop, the object is the source of calls and the sink of results.
     """
 
     room = CALLS_PER_TURN
@@ -174,7 +176,7 @@ class LoopCalls:
         self._waiting: deque[UdfCall] = deque()
         self._given_count = 0
         self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
-        """The calls that the ``CallPump`` has taken last. Some of them may not have started."""
+        """The calls that the ``CallPump`` took last, among them all that have not started yet."""
         self._notified = False
         self._closed = False
         self._ended = False
@@ -213,7 +215,7 @@ class LoopCalls:
                 self._loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
-        """Cancel the running calls, start no further calls, and end the loop."""
+        """Cancel the running calls, start no further calls, and end the event loop."""
         self._closed = True
         self._call_soon(self._stop)
 
@@ -242,7 +244,7 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        # Drop the results that the window returns: each ``UdfCall`` has stored its own outcome.
+        # Ignore the results that the window returns: each ``UdfCall`` has its outcome already.
         return len(window.take(most))
 
     def _move_calls(self) -> None:
@@ -267,18 +269,18 @@ class LoopCalls:
             self._end()
 
     def _end(self) -> None:
-        # Stop the loop only once. ``_run`` then runs the loop again, to end its tasks, and a second
-        # stop would interrupt that.
+        # Stop the loop only once. Then ``_run`` runs the loop again, to end its asyncio tasks, and
+        # a second stop would interrupt this.
         if self._loop is not None and not self._ended:
             self._ended = True
             self._loop.stop()
 
 
 def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Iterator[Any]:
-    """Yield the outcomes of ``rows`` in order; a row is a call, or a tuple that contains calls.
+    """Yield the results of ``rows`` in order. A row is a ``UdfCall``, or a tuple with such calls.
 
-    Up to ``most`` rows are taken ahead, fewer while ``admission`` is full. After a failure no more
-    rows are taken.
+    Up to ``most`` rows are taken from ``rows`` in advance, fewer while ``admission`` is full. After
+    a failure no further rows are taken.
     """
     pending: deque[Any] = deque()
     half = max(1, most // 2)
@@ -288,7 +290,8 @@ def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Itera
             if admission.full:
                 yield _pop_outcome(pending, admission)
                 continue
-            # Wait for the row in the middle: one wake-up of this thread then serves half the rows.
+            # Wait for the row in the middle, not for the first row: so this thread wakes only once
+            # for half of the pending rows.
             for call in _calls_of(pending[half - 1]):
                 admission.wait(call)
             if not admission.attention:
@@ -314,18 +317,18 @@ def _pop_outcome(pending: deque[Any], admission: Admission) -> Any:
         return tuple([call.outcome() if type(call) is UdfCall else call for call in row])
     except Abandoned:
         pass
-    # Raise outside the except clause: else Abandoned would be the user's exception's __context__.
+    # Raise the user's exception outside the except clause: its __context__ must not be Abandoned.
     raise admission.failure_among(call for each in (row, *pending) for call in _calls_of(each))
 
 
 def batches_in_order(
     calls: Iterable[tuple[UdfCall, int]], most: int, admission: Admission
 ) -> Iterator[Any]:
-    """Yield the results of ``calls``, in order. Each call returns a list of results.
+    """Yield the results of ``calls``, in order. Each call handles a batch, and returns a list.
 
-    ``calls`` yields pairs of a call and its weight: the number of its rows, or 1. Two calls may
-    always be pending, and more while their weights add up to less than ``most``. After a failure no
-    more calls are taken.
+    ``calls`` yields pairs of a call and its weight: the number of its rows, or 1. At least two
+    calls may be pending, and more while the sum of their weights is less than ``most``. After a
+    failure no further calls are taken.
     """
     pending: deque[tuple[UdfCall, int]] = deque()
     held = 0

@@ -1,4 +1,4 @@
-"""Compares the results of overlapping calls with the results of the same calls one by one."""
+"""Compares the results of overlapping calls with the results of the same calls made one by one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ MOST_CHARACTERS: Final = 80
 def compared_rows(
     names: Sequence[str], one_by_one: Sequence[Any], rows: Iterable[Any], calls: int
 ) -> Iterator[Any]:
-    """Yield ``rows``; report on stderr whether the first rows equal ``one_by_one``.
+    """Yield ``rows``, and report on stderr whether the first of them equal ``one_by_one``.
 
-    ``one_by_one`` has the first rows, from calls that did not overlap. With several ``names`` of
-    UDFs a row is a tuple of their results. ``calls`` is the number of overlapping calls.
+    ``rows`` come from overlapping calls; ``calls`` is the number of calls at once. ``one_by_one``
+    has the first rows, from calls that did not overlap. If there are several ``names`` of UDFs, a
+    row is a tuple of their results.
     """
     overlapped: list[Any] = []
     try:
@@ -48,7 +49,7 @@ def _by_function(
 def report_difference(
     name: str, one_by_one: Sequence[Any], overlapped: Sequence[Any], calls: int
 ) -> None:
-    """Print whether the two lists of results of a function differ, and the first difference."""
+    """Print whether two lists of results of the UDF ``name`` differ, and the first difference."""
     pairs = list(zip(one_by_one, overlapped, strict=True))
     differ = [row for row, pair in enumerate(pairs) if not _same(*pair)]
     if not differ:
@@ -64,7 +65,7 @@ def report_difference(
 
 
 def report_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
-    """Print that the first rows failed with overlapping calls, but not one by one."""
+    """Print that a call for the first rows failed when calls overlapped, but not one by one."""
     _print(
         ", ".join(names),
         f"one by one the first rows did not fail, with {calls} calls at once: {_short(failed)}.",
@@ -82,8 +83,8 @@ def _short(value: Any) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    with suppress(Exception):  # bool() refuses the comparison of two arrays, for example
+    with suppress(Exception):  # for example, ``==`` of two numpy arrays has no truth value
         if bool(one == other):
             return True
-    # Compare the reprs, too: two NaN are unequal, but their reprs are equal.
+    # Results with equal reprs count as the same: two NaN are unequal, but have equal reprs.
     return type(one) is type(other) and repr(one) == repr(other)

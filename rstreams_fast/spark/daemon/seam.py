@@ -1,12 +1,12 @@
 """Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-The replacements are called the seam, and Spark's own code is called the stock code. For a plain UDF
-the stock function ``read_single_udf`` makes a function that calls the UDF. The seam replaces it by
-a function that submits the call. So the rows of the stock generator contain calls, and the seam
-replaces each call by its result, in order. For an Arrow-optimised UDF a thread per batch runs the
-stock code. There the seam replaces only the function that makes the calls of the batch. So every
-conversion, check and message is Spark's own. If the variable ``BATCHES`` exceeds 1, the batches of
-scalar pandas and Arrow UDFs run on threads, too.
+The *stock code* is Spark's own code; the *seam* is the functions that replace stock functions. For
+a plain UDF the stock function ``read_single_udf`` returns a function that calls the UDF. The seam
+returns a function that only submits the call. So the rows that the stock code yields contain calls
+(``UdfCall``), and the seam replaces each call by its result, in order. For an Arrow-optimised UDF
+several threads run the stock code, each for one batch; there the seam replaces the function that
+calls the UDF for the rows of a batch. For a scalar pandas or Arrow UDF several threads run the
+stock code if ``BATCHES`` exceeds 1. Every conversion, check and error message is Spark's own.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from rstreams_fast.spark.worker.shared_variables import make_shared_variables_th
 __all__ = ["BATCHES", "CONCURRENCY", "METRICS", "install"]
 
 CONCURRENCY: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
-"""Environment variable of an executor: how many calls of scalar UDFs a task makes at once."""
+"""Environment variable of executors: the most calls of scalar UDFs that a task makes at once."""
 
 BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
 """Environment variable: how many batches of scalar pandas or Arrow UDFs a task runs at once."""
 
 METRICS: Final = "RSTREAMS_FAST_UDF_METRICS"
-"""Environment variable: the directory in which tasks with overlapping calls write metrics."""
+"""Environment variable: the directory to which tasks with overlapping calls write metrics."""
 
 RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
 """Environment variable: the most bytes of results that a task of plain UDFs holds; 0: no limit."""
@@ -61,7 +61,7 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: for how many first rows UDFs are also called one by one, to compare."""
+"""Environment variable: for how many first rows results are compared with those of single calls."""
 
 SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -70,10 +70,10 @@ MOST_BATCH_THREADS: Final = 32
 ROWS_PER_WAKE_UP: Final = 512
 
 BATCH_UDF_TYPES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
-"""Spark's names for UDFs that are called with a whole batch; the second exists since Spark 4.1."""
+"""Spark's names for UDFs that are called once per batch. The second exists since Spark 4.1."""
 
 STOCK_MODULES: Final = ("pyspark.worker", "pyspark.util")
-"""The modules of Spark whose functions wrap the user's function. The seam reads their closures."""
+"""Modules of Spark. Their functions wrap the user's function, and have it as closure variable."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
@@ -81,7 +81,7 @@ Function = Callable[..., Any]
 
 
 def install() -> bool:
-    """Replace functions of ``pyspark.worker``; ``False`` if this process has done so before."""
+    """Replace functions of ``pyspark.worker``. Return ``False`` if they were replaced before."""
     from pyspark import worker
 
     if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
@@ -93,15 +93,15 @@ def install() -> bool:
 
 
 class _Seam:
-    """The replacements of functions of ``pyspark.worker``. Each calls the function it replaces."""
+    """Its methods replace functions of ``pyspark.worker``, and call the functions they replace."""
 
     def __init__(self, worker: Any) -> None:
         self._read_udfs = worker.read_udfs
         self._read_single_udf = worker.read_single_udf
         self._read_command = worker.read_command
         self._chain = worker.chain
-        #: The name of the function of pyspark.worker that reports an exception to the JVM. Its
-        #: replacement removes the frames of this folder from the traceback.
+        #: The name of the function of ``pyspark.worker`` that reports an exception to the JVM. The
+        #: seam's replacement removes the frames of the daemon's modules from the traceback.
         self.error_reporter_name = next(name for name in REPORTERS if hasattr(worker, name))
         self._report_error = getattr(worker, self.error_reporter_name)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
@@ -115,7 +115,8 @@ class _Seam:
 
     def read_udfs(self, *args: Any) -> Any:
         if len(sys.modules) != self._modules:
-            # A module was imported. Freeze its objects, so that garbage collections skip them.
+            # Modules were imported since the last call. Freeze their objects, so that the garbage
+            # collector does not visit them after each task.
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
@@ -160,7 +161,7 @@ class _Seam:
 
 
 class _Task:
-    """The UDFs of one task, and the threads and loops that make their calls."""
+    """The UDFs of one task, and the threads and event loops that make their calls."""
 
     def __init__(self, arrow: bool, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         self._is_arrow = arrow
@@ -169,18 +170,18 @@ class _Task:
         self._metrics = TaskMetrics(os.environ[METRICS]) if os.environ.get(METRICS) else None
         self.functions: list[str] = []
         self._first_unnamed = 0
-        """An index in ``functions``: the functions before it are in ``_names`` already."""
+        """The index of the first element of ``functions`` that is not in ``_names`` yet."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
         self._names: list[str] = []
-        """One text for each UDF: the names of its chained functions."""
+        """A text for each UDF: the names of the functions that Spark has chained to this UDF."""
         names = os.environ.get(ONE_AT_A_TIME, "").split(",")
         self._one_at_a_time = {name.strip() for name in names} - {""}
         self._main_thread_ids: set[int] = set()
-        """``id(fn)`` of sync functions whose calls must not overlap: the main thread calls them."""
+        """``id(fn)`` of the sync functions that the main thread calls: calls must not overlap."""
         self._serial_async_ids: set[int] = set()
-        """``id(fn)`` of the async functions whose calls must not overlap."""
+        """``id(fn)`` of the async functions that are called one by one: calls must not overlap."""
         self._rows_to_compare = _int_from_env(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
@@ -191,7 +192,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF that Spark has read. If its calls may overlap, it submits them."""
+        """Return ``made``, a UDF that Spark has read: changed to overlap its calls if they may."""
         if self._is_arrow:
             level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
             self._concurrency = level if level > 0 else self._concurrency
@@ -217,7 +218,7 @@ class _Task:
         return offsets, lambda *args: submit(fn, args)
 
     def _last_read_is_serial(self) -> bool:
-        """Return whether ``ONE_AT_A_TIME`` names a function of the UDF that was read last."""
+        """Return whether ``ONE_AT_A_TIME`` names a function of the UDF that Spark has read last."""
         functions, self._first_unnamed = self.functions[self._first_unnamed :], len(self.functions)
         self._names.append(", ".join(functions))
         names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
@@ -234,7 +235,7 @@ class _Task:
         return call
 
     def overlap_calls(self, func: Function) -> Function:
-        """Wrap ``func``, which maps the rows or batches of a partition, so that calls overlap."""
+        """Wrap ``func``, which maps a partition's input to output, so that UDF calls overlap."""
         if self._adopted and self._is_arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
@@ -262,7 +263,7 @@ class _Task:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
-                    # If the task failed or was stopped, do not wait: Spark ends this process.
+                    # Do not wait for threads after a failure or a stop: Spark ends this process.
                     if state == "done" or isinstance(window, LoopCalls):
                         window.join()
                 if metrics is not None:
@@ -316,7 +317,7 @@ class _Task:
         return batches_in_order(calls(), self._max_pending, self._admission)
 
     def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
-        """Call the UDFs one by one for the first rows of ``batch``; return a list for each UDF."""
+        """Call the UDFs one by one for the first rows of ``batch``. Return the results per UDF."""
         rows = min(self._rows_to_compare, _rows_of(batch))
         head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
         found: list[Any] = []
@@ -377,7 +378,7 @@ class _Task:
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
-        """Return the ``Step`` in ``fn``, if ``fn`` only calls the step and returns its result."""
+        """Return the ``Step`` that ``fn`` wraps, if ``fn`` returns its result unchanged."""
         known = [made(len).__code__.co_code for made in (_forwarding, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
@@ -414,9 +415,9 @@ class _Task:
         raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
-        # In PySpark 3.5 to 4.1 each UDF has its own function ``evaluate``, which makes the calls of
-        # a batch. ``stock`` is ``evaluate`` in a wrapper, which turns a StopIteration into another
-        # error. Read the closure variables of ``evaluate``.
+        # In PySpark 3.5 to 4.1 each UDF has its own function ``evaluate``, which calls the UDF for
+        # the rows of a batch. ``stock`` wraps ``evaluate``, to turn a StopIteration into another
+        # error. The closure variables of ``evaluate`` contain the UDF.
         (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
         named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
         fn = named["func"] if "func" in named else named["f"]
@@ -432,14 +433,14 @@ class _Task:
 
 
 class _BatchTask(_Task):
-    """The UDFs of a task that are called with whole batches. Several batches run at once."""
+    """The UDFs of a task that are called once per batch. Several batches run at the same time."""
 
     def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         super().__init__(True, fail_on_stopiteration)
         self._concurrency = _int_from_env(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF of Spark, unchanged; note whether its calls may overlap."""
+        """Return ``made``, a UDF that Spark has read, unchanged. Note whether calls may overlap."""
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_is_profiler, parts))
@@ -461,12 +462,12 @@ class _BatchTask(_Task):
 
 
 def _rows_of(batch: Any) -> int:
-    # Before PySpark 4.2 a batch is a list of columns, which has no ``num_rows``.
+    # Before PySpark 4.2 a batch is a list of columns, and has no ``num_rows``.
     return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
 
 
 def _int_from_env(variable: str, default: int = 0) -> int:
-    """Return the number in an environment variable of the executor, or ``default``."""
+    """Return the number in an environment variable; ``default`` if it is not set or no number."""
     text = os.environ.get(variable, str(default))
     try:
         return int(text)
@@ -476,7 +477,7 @@ def _int_from_env(variable: str, default: int = 0) -> int:
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
-    """Return names and cells of the closure variables of ``fn``; none if ``fn`` is not Spark's."""
+    """Return names and cells of the closure variables of ``fn``; none if it is not Spark's code."""
     if getattr(fn, "__globals__", {}).get("__name__") not in STOCK_MODULES:
         return []
     return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -487,7 +488,7 @@ def _cells(functions: Iterable[Any], names: tuple[str, ...]) -> list[CellType]:
 
 
 def _parts(fn: Function) -> Iterator[Function]:
-    """Yield ``fn``, and all functions that Spark's worker code has wrapped in ``fn``."""
+    """Yield ``fn`` and, if ``fn`` is a wrapper of Spark, all functions that are wrapped in it."""
     yield fn
     for _, cell in _named_cells(fn):
         if callable(cell.cell_contents):
@@ -503,7 +504,7 @@ def _suspends(parts: Iterable[Function]) -> bool:
 
 
 def _is_profiler(part: Any) -> bool:
-    """Return whether ``part`` belongs to a profiler, which can measure only one call at a time."""
+    """Return whether ``part`` belongs to a profiler, which cannot measure overlapping calls."""
     code = getattr(part, "__code__", None)
     return code is not None and (
         code.co_name == "profiling_func"
@@ -515,7 +516,7 @@ def _is_profiler(part: Any) -> bool:
 
 
 def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without frames of this folder, as Spark's own code would make it."""
+    """Return the traceback without frames of the daemon's modules: as without the daemon."""
     frames = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(DAEMON_FOLDER):

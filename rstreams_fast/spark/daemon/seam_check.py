@@ -1,4 +1,4 @@
-"""Checks whether ``pyspark/worker.py`` has the functions that the daemon replaces."""
+"""Checks whether Spark's ``pyspark/worker.py`` has the functions that the daemon replaces."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
 """Names of functions that the daemon replaces in the globals of ``pyspark.worker``."""
 
 REPORTERS: Final = ("handle_worker_exception", "try_simplify_traceback")
-"""Possible names of the function that the daemon replaces to shorten tracebacks.
+"""The daemon replaces the first existing one of these functions, to shorten tracebacks.
 
 PySpark 3.5 has no ``handle_worker_exception``."""
 
 CALLED: Final = ("fail_on_stopiteration",)
-"""Names of functions that the daemon calls."""
+"""Names of functions of ``pyspark.worker`` that the daemon calls without replacing them."""
 
 PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
-"""Possible names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
+"""Names, since PySpark 4.2, of the function that calls a UDF for each row of a batch."""
 
 PER_UDF: Final = "evaluate"
-"""Before PySpark 4.2 each UDF has a function of this name, which calls the UDF for each row."""
+"""Name, before PySpark 4.2, of the function that calls a UDF for each row of a batch."""
 
 
 def seam_mismatch(source: str | None = None) -> str | None:
-    """Return why the daemon cannot replace functions of ``worker.py``; ``None`` if it can.
+    """Return why the daemon cannot replace the functions of ``worker.py``; ``None`` if it can.
 
-    ``source``: the text of ``worker.py``. Default: the text of the installed Spark's file.
+    ``source`` is the text of ``worker.py``. Default: the text of this file in the installed Spark.
     """
     if source is None:
         found = find_spec(WORKER)
@@ -61,11 +61,11 @@ def seam_mismatch(source: str | None = None) -> str | None:
 
 
 EXPECTED_PARAMETERS: Final = ["eval_type", "runner_conf"]
-"""The third and fourth parameters that the daemon expects ``read_single_udf`` to have."""
+"""The names that the third and the fourth parameter of ``read_single_udf`` must have."""
 
 
 def seam_status() -> str:
-    """Return a text for ``rstreams-fast info --spark``: whether the daemon can overlap calls."""
+    """Return a text for ``rstreams-fast info --spark``: whether the daemon fits this PySpark."""
     try:
         mismatch = seam_mismatch()
     except ModuleNotFoundError as missing:

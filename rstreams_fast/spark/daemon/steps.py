@@ -1,10 +1,10 @@
-"""Runs ``async def`` UDFs under Spark's own (stock) worker code, which knows only plain functions.
+"""Runs ``async def`` UDFs under Spark's own (stock) worker code, which supports only sync UDFs.
 
-A ``Step`` replaces the user's function in that code. If the function returns an awaitable, the step
-raises an exception, which ends the stock code. ``drive`` awaits the awaitable, and calls the stock
-code again; now the step returns the outcome. In a chain of functions each step returns its earlier
-outcome, so no function is called twice. If the stock code returns the result unchanged, the step
-returns the awaitable itself, and the stock code runs once.
+A ``Step`` replaces each function of the user. If the function returns an awaitable, the step raises
+an exception, which ends this run of the stock code. ``drive`` awaits the awaitable and runs the
+stock code again. Now the step returns the outcome of the awaitable, and does not call the function.
+If the stock code returns the function's result unchanged, the stock code need not run again: the
+step returns the awaitable itself, and ``drive`` awaits it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class _Awaiting(BaseException):
-    """The exception that carries an awaitable out of the stock worker's code, to ``drive``."""
+    """The exception by which a ``Step`` passes an awaitable through the stock code to ``drive``."""
 
     def __init__(self, awaitable: Awaitable[Any]) -> None:
         self.awaitable = awaitable
 
 
 class _KnownOutcomes(threading.local):
-    """For each thread: the outcomes that the steps of its current call had in earlier runs."""
+    """The outcomes that the steps of the current call had in earlier runs; separate per thread."""
 
     known: list[Outcome]
     remaining: Iterator[Outcome]
@@ -40,16 +40,16 @@ _outcomes = _KnownOutcomes()
 
 
 class Step:
-    """A wrapper that replaces a function of the user in the calls that ``drive`` makes."""
+    """A wrapper that the stock code calls in place of the user's function: see the module."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        #: Whether Spark's code returns the function's result unchanged. Then the step returns the
-        #: awaitable itself, and ``drive`` awaits it.
+        #: Whether the step returns the awaitable itself, and ``drive`` awaits it. This is possible
+        #: if the stock code returns the function's result unchanged.
         self.returns_awaitable = False
 
     def __getattr__(self, name: str) -> Any:
-        # Profilers read attributes of the user's function, such as ``__code__``.
+        # Spark's profilers read attributes of the user's function, such as ``__code__``.
         return getattr(self._fn, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ class Step:
 
 
 async def drive(call: UdfCall) -> None:
-    """Make ``call``. Run its function again each time that a ``Step`` had to wait."""
+    """Make ``call`` on the event loop. Run its function again after each await of a ``Step``."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return
@@ -86,6 +86,6 @@ async def drive(call: UdfCall) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # a cancellation counts as a failure of the call
+        except BaseException as raised:  # if the call is cancelled, the CancelledError fails it
             known.append((None, raised))
     call.end()

@@ -1,4 +1,4 @@
-"""The metrics of a task with overlapping calls, for the driver's ``rs.Metrics``."""
+"""Writes the metrics of a task whose UDF calls overlap, for the driver's ``rs.Metrics``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["TaskMetrics"]
 
 
 class TaskMetrics:
-    """Counts a task's calls and rows, and writes the metrics to ``directory``.
+    """Counts the UDF calls and the rows of a task, and writes the counts to ``directory``.
 
-    Several threads may make and count calls at once.
+    Several threads may call ``run`` and ``drive`` at the same time.
     """
 
     def __init__(self, directory: str) -> None:
@@ -32,7 +32,7 @@ class TaskMetrics:
         self._rows_taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
-        """Set the names of the ``functions``, and the bounds on calls and on rows (or batches)."""
+        """Set the names of the UDFs, and how many calls and rows (or batches) there are at most."""
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
@@ -40,7 +40,7 @@ class TaskMetrics:
         self._writer.write()
 
     def run(self, call: UdfCall) -> None:
-        """Make ``call`` on the calling thread, and count it."""
+        """Make and count ``call`` on the calling thread."""
         if call.admission.attention and not call.admission.may_start(call):
             call.abandon()
             return
@@ -49,7 +49,7 @@ class TaskMetrics:
         self._count_call_end(begun, call.failure)
 
     async def drive(self, call: UdfCall) -> None:
-        """Make ``call`` on the running event loop, and count it."""
+        """Make and count ``call`` on the running event loop."""
         if call.admission.attention and not await call.admission.may_start_on_loop(call):
             call.abandon()
             return
@@ -60,7 +60,7 @@ class TaskMetrics:
             self._count_call_end(begun, call.failure)
 
     def count_inputs(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
-        """Yield ``items``, the input rows or batches of the task, and count them."""
+        """Yield ``items``, the input rows or batches of the task, and count their rows."""
         counters = self._counters
         begin = time.monotonic()
         for item in items:
@@ -75,7 +75,7 @@ class TaskMetrics:
             begin = time.monotonic()
 
     def count_outputs(self, results: Iterable[Any]) -> Iterator[Any]:
-        """Yield ``results``, one for each input row or batch, and count them."""
+        """Yield ``results``, one for each input row or batch, and count their rows."""
         counters = self._counters
         for result in results:
             rows = self._rows_taken.popleft()
@@ -87,12 +87,12 @@ class TaskMetrics:
             counters.waiting_downstream += time.monotonic() - begin
 
     def count_wait(self, seconds: float) -> None:
-        """Count seconds that the main thread waited for calls."""
+        """Add ``seconds`` to the time for which the main thread has waited for calls."""
         self._counters.waiting_function += seconds
         self._writer.write_if_due()
 
     def end(self, state: str) -> None:
-        """Write the final metrics, with the ``state`` in which the task ended."""
+        """Write the final counts. ``state`` says how the task ended: ``done``, ``failed``, ..."""
         CallCounts.ambient = None
         self._counters.running = 0
         self._counters.state = state

@@ -1,1 +1,1 @@
-"""The metrics of stages for other systems: OpenTelemetry and Prometheus."""
+"""Passes the metrics and trace spans of stages to other systems: OpenTelemetry and Prometheus."""

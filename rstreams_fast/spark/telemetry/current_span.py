@@ -1,4 +1,4 @@
-"""Makes the span of a call the current span of OpenTelemetry, in a worker."""
+"""Makes the span of a call OpenTelemetry's current span, while the call runs in a Spark worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["enter", "leave", "sampled_context"]
 
 
 class _CurrentSpan(NonRecordingSpan):
-    """The span that the called function and its clients see. The driver exports it later."""
+    """The current span during a call: writes attributes and events to ``span`` for the driver."""
 
     def __init__(self, context: SpanContext, span: WrittenSpan) -> None:
         super().__init__(context)
@@ -49,13 +49,13 @@ class _CurrentSpan(NonRecordingSpan):
 
 
 def sampled_context(trace_id: int, span_id: int) -> SpanContext:
-    """Return a ``SpanContext`` that is marked as sampled, so that the span is exported."""
+    """Return a ``SpanContext`` with the flag *sampled*, so that the span is exported."""
     flags = TraceFlags(TraceFlags.SAMPLED)
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags)
 
 
 def enter(span: WrittenSpan, options: SpanOptions) -> Token[Context]:
-    """Make ``span`` the current span; return a token for ``leave``."""
+    """Make ``span`` the current span, and return a token. ``leave(token)`` undoes this."""
     context = sampled_context(int(options.trace_id, 16), int(span.span_id, 16))
     return attach(set_span_in_context(_CurrentSpan(context, span)))
 

@@ -1,4 +1,4 @@
-"""The driver's thread that sends metrics and spans to a collector."""
+"""Sends metrics and spans to an OpenTelemetry collector, on a thread of Spark's driver."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from rstreams_fast.spark.telemetry.spans import take_spans
 __all__ = ["CLOSE_SECONDS", "Exporter"]
 
 CLOSE_SECONDS: Final = 2.0
-"""How long the last export may take."""
+"""Seconds that the last export may take."""
 
 SPANS_SECONDS: Final = 5.0
-"""How often spans are sent, as by default in OpenTelemetry."""
+"""Seconds between two exports of spans: the default of OpenTelemetry."""
 
 SPANS_OF_REQUEST: Final = 512
 
 OWNER_CHECK_SECONDS: Final = 1.0
-"""How often the thread checks whether the ``Metrics`` object still exists."""
+"""Seconds between two checks of the thread whether the ``Metrics`` object still exists."""
 
 _log: Final = logging.getLogger("rstreams_fast")
 
 _open_exporters: Final[set[Exporter]] = set()
-"""The exporters that must send their last metrics before the process ends."""
+"""The exporters that are not closed yet. They send their last metrics when the process exits."""
 
 
 class Exporter:
-    """Sends spans every ``SPANS_SECONDS``, metrics every ``interval``, and both at the end.
+    """Sends spans every ``SPANS_SECONDS``, metrics every ``interval`` seconds, and both at the end.
 
-    A thread sends them. The thread ends with ``close``, at the end of the process, or when the
-    ``owner`` is garbage. Any thread may use the object.
+    A thread of the object sends them. The thread ends after ``close``, at process exit, or when the
+    ``owner`` (a ``Metrics`` object) is garbage. Any thread may call the methods.
     """
 
     def __init__(self, telemetry: OpenTelemetry, owner: object, folder: Path) -> None:
-        """``folder`` has the metrics of the stages, and the spans."""
+        """``folder`` is the directory to which workers write metrics and spans."""
         self._client = telemetry.client()
         self.spans: Final = self._client.begin_spans(telemetry.sample, telemetry.most_spans)
-        """The options by which workers make spans of calls; ``None``: they make no spans."""
+        """The options for spans that workers make of calls. ``None``: workers make no spans."""
         self._interval = telemetry.interval
         self._owner = weakref.ref(owner)
         self._folder = folder
@@ -62,7 +62,7 @@ class Exporter:
         _open_exporters.add(self)
 
     def flush(self, timeout: float) -> bool:
-        """Send the present metrics; return whether the collector has received them in time."""
+        """Send the present metrics. Return whether the collector got them within ``timeout`` s."""
         with self._changed:
             self._flushes_requested += 1
             mine = self._flushes_requested
@@ -71,12 +71,12 @@ class Exporter:
             return in_time and self._succeeded
 
     def close(self) -> None:
-        """Send the last metrics, and end the thread; wait for at most ``CLOSE_SECONDS``."""
+        """Send the last metrics, and end the thread. Wait at most ``CLOSE_SECONDS`` for its end."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(CLOSE_SECONDS)
-        self._client.stop()  # if the thread still sends, it makes no further attempt
+        self._client.stop()  # a thread that still sends must not repeat a request that fails
         if self._thread.is_alive():
             self._warn_once()
         _open_exporters.discard(self)
@@ -115,14 +115,14 @@ class Exporter:
         sent = True
         spans = take_spans(self._folder)
         while batch := list(islice(spans, SPANS_OF_REQUEST)):
-            sent = sent and self._client.send_spans(batch)  # a failure drops the other batches
+            sent = sent and self._client.send_spans(batch)  # after a failure drop the other batches
         return sent
 
     def _send(self, send: Callable[[], bool]) -> bool:
         try:
             succeeded = send()
         except Exception as raised:
-            # Log no message: OpenTelemetry 1.35's errors contain the URL or a header.
+            # Do not log the error's message: in OpenTelemetry 1.35 it contains the URL or a header.
             name, trace = type(raised).__name__, "".join(format_tb(raised.__traceback__))
             self._warn_once(f"some was not sent because of {name}\n{trace}")
             return False
@@ -133,14 +133,14 @@ class Exporter:
     def _warn_once(
         self, what: str = "the collector does not take everything; the job goes on"
     ) -> None:
-        """Log a warning at the first failure, without the endpoint's URL: it may contain a key."""
+        """Log a warning at the first failure. Do not log the URL, which may contain a key."""
         if not self._warned:
             self._warned = True
             _log.warning("telemetry: %s", what)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open_exporters.clear)  # a forked child lacks the threads
+    os.register_at_fork(after_in_child=_open_exporters.clear)  # the child process has no threads
 
 
 @atexit.register

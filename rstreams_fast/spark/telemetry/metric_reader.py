@@ -1,4 +1,4 @@
-"""The metrics of stages as counters, gauges and a histogram, for other systems."""
+"""Turns the metrics of stages into counters, gauges and a histogram, for other systems."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["BOUNDS", "DURATION", "Histogram", "MetricReader", "MetricSpec", "Poi
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric that each stage has.
+    """Describes a metric that each stage has.
 
     Attributes:
         name: The name, with dots between its words.
-        unit: The unit in the code UCUM: ``s``, ``By``, or a counted thing in braces, ``{row}``.
+        unit: The unit as a UCUM code: ``s``, ``By``, or a counted thing in braces: ``{row}``.
         text: One sentence about the metric.
-        values: Returns the values of a stage, by the value of ``label``.
-        label: The name of the label of each value. Empty if a stage has only one value.
-        grows: Whether the metric never decreases while a job runs.
+        values: Returns the values of the metric for a stage: a dict by the value of the label.
+        label: The name of the label that tells these values apart. Empty: there is only one value.
+        grows: Whether the metric is a counter, which never decreases while a job runs.
     """
 
     name: str
@@ -156,17 +156,17 @@ DURATION: Final = MetricSpec(
     "Seconds of attempts. Each measured attempt stands for those before it.",
     lambda _: {},
 )
-"""The spec for the histogram of attempts; it has no ``values``."""
+"""Describes the histogram of durations. ``values`` is unused: ``Histogram`` has the counts."""
 
 FIRST_OCTAVE: Final = -10
 
 BOUNDS: Final = tuple(2.0**octave for octave in range(FIRST_OCTAVE, 9))
-"""The bounds of the buckets in seconds, from 1 ms to 256 s. Each bound is also the end of a bucket
-of ``latencies``, so the counts are exact."""
+"""The bounds of the histogram's buckets in seconds, from 1 ms to 256 s. Each bound is also a bound
+of a bucket of ``StageMetrics.latencies``, so the counts are exact."""
 
 
 class Point(NamedTuple):
-    """A value of a metric."""
+    """The value of a metric for a stage and for a value of the metric's label."""
 
     stage: str
     label: str
@@ -174,10 +174,10 @@ class Point(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """The attempts of a stage, by their seconds.
+    """The number of attempts of a stage by duration.
 
-    ``counts`` has the number of attempts in each bucket: one bucket ends at each of ``BOUNDS``, and
-    the last bucket has no end. ``seconds`` is the sum over all attempts, exact to 5 %.
+    ``counts`` has the number of attempts in each bucket. A bucket ends at each of ``BOUNDS``; the
+    last bucket has no end. ``seconds`` is the sum of the durations, exact to 5 %.
     """
 
     stage: str
@@ -193,20 +193,20 @@ class Reading(NamedTuple):
 
 
 class MetricReader:
-    """Reads the metrics of stages. Thread-safe.
+    """Turns the totals of stages into a ``Reading``, in which counters never decrease. Thread-safe.
 
-    Totals of stages decrease when a new attempt replaces the attempt of a killed task. Other
-    systems take a counter that decreases for the counter of a new process. So a metric that
-    ``grows`` keeps its largest value until the total exceeds this value.
+    A total of a stage decreases when a new task attempt replaces the attempt of a killed task. A
+    system such as Prometheus would then assume that a new process counts from zero. So a counter
+    keeps its largest value until the total exceeds this value.
     """
 
     def __init__(self) -> None:
         self._largest: dict[tuple[str, str], dict[Any, float]] = {}
-        """The largest values of each metric and stage so far, by label or bucket."""
+        """By metric and stage: the largest value so far for each label value or bucket."""
         self._lock = threading.Lock()
 
     def read(self, stages: Iterable[StageMetrics]) -> Reading:
-        """Return the metrics of ``stages``, the totals of each stage."""
+        """Return the metrics of ``stages``: each element contains the totals of one stage."""
         stages = list(stages)
         with self._lock:
             return Reading(

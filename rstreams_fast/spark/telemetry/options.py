@@ -1,4 +1,4 @@
-"""``OpenTelemetry``: where the metrics of stages are sent, and which calls have spans."""
+"""``OpenTelemetry``: says where metrics of stages are sent, and for which calls spans are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenTelemetry"]
 
 INTERVAL_SECONDS: Final = 60.0
-"""The default interval between two exports, as in OpenTelemetry."""
+"""The default number of seconds between two exports of metrics, as in OpenTelemetry."""
 
 SAMPLE: Final = 1 / 64
 
@@ -26,13 +26,13 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
 class OpenTelemetry:
-    """Where metrics and spans are sent: ``rs.Metrics(telemetry=rs.OpenTelemetry())``.
+    """Sends metrics and spans to a collector: ``rs.Metrics(telemetry=rs.OpenTelemetry())``.
 
-    The driver sends them by OTLP over HTTP, on a thread of its own. The workers write their figures
-    and spans to the directory of the ``Metrics``: no worker needs the collector, its address or a
-    secret. While a function runs, the span of its call is OpenTelemetry's current span. The parent
-    of all calls is the span that is current on the driver when the ``Metrics`` are made. If the
-    collector does not answer, no call waits and no job fails; one warning is logged.
+    A thread of Spark's driver sends them by OTLP over HTTP. The workers write metrics and spans to
+    the directory of the ``Metrics``: so no worker needs the collector, its address or a secret.
+    While the user's function runs, the span of its call is OpenTelemetry's current span. The parent
+    of all these spans is the driver's current span at the time when the ``Metrics`` are made. If
+    the collector does not answer, no call waits and no job fails; one warning is logged.
 
     This class needs OpenTelemetry: ``pip install 'rstreams_fast[otel]'``. Any thread may use the
     object. It cannot be pickled.
@@ -50,16 +50,16 @@ class OpenTelemetry:
             ``http://localhost:4318``.
         headers: Headers of the requests, or a function that returns them. The function is called
             for each request, so that tokens may expire. Default: ``OTEL_EXPORTER_OTLP_HEADERS``.
-        service_name: The service that the figures are about. Default: ``OTEL_SERVICE_NAME``, else
+        service_name: The service that the metrics describe. Default: ``OTEL_SERVICE_NAME``, else
             ``rstreams_fast``.
         resource: Further attributes of the resource. ``OTEL_RESOURCE_ATTRIBUTES`` adds to them.
         sample: The share of calls that have a span, from 0 to 1. Default: 1 of 64.
-        most_spans: The most spans a second of each partition at work, on average over some seconds.
-            If the rate of calls is higher, fewer calls have spans. Default: 64 spans, which take
-            less than 1 % of a core.
+        most_spans: The most spans per second of each running partition, on average over some
+            seconds. At higher rates of calls a smaller share of calls has spans. Default: 64 spans,
+            which take less than 1 % of a core.
         interval: Seconds between two exports of metrics. Default: ``OTEL_METRIC_EXPORT_INTERVAL``
             (milliseconds), else 60.
-        timeout: Seconds for a request, with its further attempts. Default:
+        timeout: The most seconds for a request, including its repetitions after failures. Default:
             ``OTEL_EXPORTER_OTLP_TIMEOUT``, else 10.
 
     Raises:
@@ -84,7 +84,7 @@ class OpenTelemetry:
             if text is not None and not isinstance(text, str):
                 raise TypeError(f"{word} must be a str, got {type(text).__name__}")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-            raise ValueError("endpoint must start with http:// or https://")  # it may hold a key
+            raise ValueError("endpoint must start with http:// or https://")  # a URL may hold a key
         if headers is not None and not (callable(headers) or isinstance(headers, Mapping)):
             raise TypeError(f"headers must be a mapping or callable, got {type(headers).__name__}")
         if resource is not None and not isinstance(resource, Mapping):
@@ -97,19 +97,19 @@ class OpenTelemetry:
         self._service_name, self._resource = service_name, dict(resource or {})
         self._timeout = None if timeout is None else check_seconds("timeout", timeout)
         if self._timeout == math.inf:
-            raise ValueError("timeout must be finite")  # sockets refuse it
+            raise ValueError("timeout must be finite")  # sockets refuse an infinite time-out
         self.sample: Final = float(sample)
         """The share of calls that have a span."""
         self.most_spans: Final = _rate(most_spans)
-        """The most spans a second of each partition."""
+        """The most spans per second of each running partition, on average."""
         self.interval: Final = (
             _interval() if interval is None else check_seconds("interval", interval)
         )
         """Seconds between two exports of metrics."""
-        self.client()  # if a package is missing, fail now, not on the exporter's thread
+        self.client()  # if OpenTelemetry is not installed, this raises ModuleNotFoundError
 
     def client(self) -> Client:
-        """Return a new connection to the collector."""
+        """Return a new ``Client``, which sends data to the collector."""
         from rstreams_fast.spark.telemetry.otlp import Client
 
         named = {} if self._service_name is None else {"service.name": self._service_name}
@@ -129,7 +129,7 @@ def _interval() -> float:
         seconds = float(os.environ["OTEL_METRIC_EXPORT_INTERVAL"]) / 1000
     except (KeyError, ValueError):
         return INTERVAL_SECONDS
-    return seconds if seconds > 0 else INTERVAL_SECONDS  # NaN is not > 0, either
+    return seconds if seconds > 0 else INTERVAL_SECONDS  # the comparison is False for NaN, too
 
 
 def _rate(most: float) -> float:

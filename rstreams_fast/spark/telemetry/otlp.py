@@ -1,4 +1,4 @@
-"""Metrics and spans as OTLP, through OpenTelemetry's exporters."""
+"""Sends metrics and spans to a collector by OTLP, with OpenTelemetry's exporters."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 LABELS: Final = {"type": "error.type"}
-"""The name in OpenTelemetry's conventions for a label of metrics."""
+"""Labels of our metrics that have another name in OpenTelemetry's conventions, and this name."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 
 class _Headers(requests.auth.AuthBase):
-    """Calls a function for the headers of each request, so that tokens may expire."""
+    """Calls ``headers`` for the headers of each request, so that an expired token is replaced."""
 
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
         self._headers = headers
@@ -76,7 +76,7 @@ class _Headers(requests.auth.AuthBase):
 
 
 class Client:
-    """Sends metrics and spans to a collector. One thread uses it; any thread may ``stop`` it."""
+    """Sends metrics and spans to a collector. Only ``stop`` may be called on any thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Client:
         resource: Mapping[str, Any],
         version: str,
     ) -> None:
-        """For an argument that is ``None``, the environment variables of OpenTelemetry apply."""
+        """If an argument is ``None``, the environment variable of OpenTelemetry is used instead."""
         arguments: dict[str, Any] = {"timeout": timeout}
         if callable(headers):
             arguments["session"] = requests.Session()
@@ -107,12 +107,12 @@ class Client:
         self._any_span = False
 
     def stop(self) -> None:
-        """Make no more attempts for a request that fails."""
+        """Do not repeat a request that fails from now on."""
         self._metrics.shutdown()
         self._spans.shutdown()
 
     def send_metrics(self, reading: Reading) -> bool:
-        """Send metrics; return whether the collector has received them."""
+        """Send the metrics in ``reading``. Return whether the collector has received them."""
         now = time.time_ns()
         metrics = [self._metric(spec, points, now) for spec, points in reading.metrics]
         metrics.append(self._histogram(reading.durations, now))
@@ -122,9 +122,10 @@ class Client:
             return self._metrics.export(data) is MetricExportResult.SUCCESS
 
     def begin_spans(self, sample: float, most: float) -> SpanOptions | None:
-        """Return the options of the spans of calls. The parent of these spans is the current span.
+        """Return the options for the spans of calls; ``None``: workers make no spans.
 
-        Without a current span the parent is a new root span, which ``end_spans`` ends.
+        The parent of all these spans is the current span. If there is no current span, the parent
+        is a new root span, which ``end_spans`` ends.
         """
         parent = trace.get_current_span().get_span_context()
         if not sample or (parent.is_valid and not parent.trace_flags.sampled):
@@ -137,14 +138,14 @@ class Client:
         return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
 
     def end_spans(self) -> bool:
-        """Send the root span if it has children; return ``False`` if this failed."""
+        """Send the root span, if there is one and it has children. ``False``: this failed."""
         root, self._root = self._root, None
         if root is None or not self._any_span:
             return True
         return self._send_spans([self._span("rstreams_fast", root, None, self._since)])
 
     def send_spans(self, spans: Sequence[WrittenSpan]) -> bool:
-        """Send the spans of calls; return whether the collector has received them."""
+        """Send ``spans`` of calls. Return whether the collector has received them."""
         self._any_span = True
         parent = self._parent
         return self._send_spans(
@@ -199,7 +200,7 @@ class Client:
         return Metric(spec.name, spec.text, spec.unit, data)
 
     def _histogram(self, histograms: Sequence[Histogram], now: int) -> Metric:
-        # The shortest and the longest seconds are not known; in the protocol they are optional.
+        # The minimum and the maximum of the durations are not known. OTLP does not require them.
         unknown: Any = None
         points = [
             HistogramDataPoint(
@@ -228,7 +229,7 @@ def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:
 
 @contextmanager
 def _without_tracing_and_logs() -> Iterator[None]:
-    """Switch off tracing and logging of this thread's requests: the caller logs one warning."""
+    """In the block, do not trace or log this thread's requests: ``Exporter`` logs one warning."""
     import logging
 
     thread = threading.get_ident()

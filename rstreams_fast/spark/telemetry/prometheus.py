@@ -1,4 +1,4 @@
-"""Writes metrics in the text format that Prometheus reads."""
+"""Formats metrics as the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes"}
 
 
 def prometheus_text(reading: Reading) -> str:
-    """Return the metrics in Prometheus' text exposition format, version 0.0.4."""
+    """Return the metrics of ``reading`` in Prometheus' text exposition format, version 0.0.4."""
     lines: list[str] = []
     for spec, points in reading.metrics:
         name = _name_of(spec)

@@ -1,4 +1,4 @@
-"""The spans of calls: the workers write them to files, and the driver reads and sends them."""
+"""Makes trace spans of calls. Workers write the spans to files, and the driver reads the files."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["SPANS_SUFFIX", "CallSpans", "take_spans"]
 SPANS_SUFFIX: Final = ".metrics.spans"
 
 MOST_SPANS: Final = 4096
-"""The most spans of a partition that wait to be written. Further spans are dropped."""
+"""The most ended spans of a partition that wait until they are written. More spans are dropped."""
 
 MOST_SKIPPED: Final = 2.0**40
-"""The most calls from one span to the next."""
+"""The most calls per span that ``options.sample`` can demand, even if it is almost 0."""
 
 WRITE_SECONDS: Final = 1.0
-"""How long an ended span may wait to be written."""
+"""Seconds between two writes of the ended spans."""
 
 NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
-"""The errors of an attempt that was not made."""
+"""These errors mean that the policy refused an attempt, so that the function was not called."""
 
 
 class CallSpans:
-    """Makes and writes the spans of a partition's calls: the ``Tracer`` of its ``CallEngine``.
+    """The ``Tracer`` of a partition's ``CallEngine``: makes spans of some calls, and writes them.
 
-    One thread at a time begins a span; one thread at a time writes the ended spans.
+    Only one thread at a time may call ``begin``, and only one thread at a time ``write``.
     """
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
@@ -53,16 +53,16 @@ class CallSpans:
         self._due = 0.0
         self._factor = 1
         self._rest = 0.0
-        """The part of a call by which the next span is early."""
+        """The number of calls to the next span is rounded down. This is the rest, below 1."""
         self._tokens, self._since = options.most, time.monotonic()
 
     def begin(self) -> CallSpan:
-        """Return a context manager for a call. In its block the call's span is the current span."""
+        """Return a context manager for the next call, whose span is current in the block."""
         now, most = time.monotonic(), self.options.most
         self._tokens = min(self._tokens + (now - self._since) * most, most) - 1
         self._since = now
-        # If spans come too fast, trace half as many calls; else trace twice as many, up to the
-        # share of ``options.sample``.
+        # If the rate of spans is too high, sample half as many calls from now on; else twice as
+        # many, up to the share ``options.sample``.
         self._factor = self._factor * 2 if self._tokens < most / 2 else max(self._factor // 2, 1)
         until_next = self.every * self._factor + self._rest
         self._rest = until_next % 1
@@ -70,7 +70,7 @@ class CallSpans:
         return CallSpan(self)
 
     def write(self, metrics_file: Path, *, last: bool) -> None:
-        """Write the ended spans to a file beside ``metrics_file``, once in ``WRITE_SECONDS``.
+        """Write the ended spans to a file beside ``metrics_file``, if the write is due or ``last``.
 
         Raises:
             OSError: The file cannot be written.
@@ -88,20 +88,20 @@ class CallSpans:
 
 
 def _json_of(span: WrittenSpan) -> str:
-    """Return the span as JSON; an empty text if JSON cannot have what the function added to it."""
+    """Return the span as JSON; empty if the user added an attribute that JSON cannot represent."""
     try:
         return json.dumps(vars(span), default=str, skipkeys=True)
-    except Exception as refused:  # ``default`` calls methods of the user's objects
+    except Exception as refused:  # ``default=str`` calls ``__str__`` of the user's attributes
         name = type(refused).__name__
         logging.getLogger("rstreams_fast").debug("a span of %s is left out: %s", span.name, name)
         return ""
 
 
 class CallSpan:
-    """The span of a running call: a context manager.
+    """A context manager for one call: in its block the span of the call is the current span.
 
-    The code does not use ``contextlib.contextmanager``, which sets the traceback of an exception:
-    some exceptions (a frozen dataclass) refuse this.
+    This is a class, because a generator with ``contextlib.contextmanager`` sets the attribute
+    ``__traceback__`` of an exception. Some exceptions, such as frozen dataclasses, refuse that.
     """
 
     def __init__(self, spans: CallSpans) -> None:
@@ -114,12 +114,12 @@ class CallSpan:
             attributes["spark.stage"] = counters.spark_stage
             attributes["spark.partition"] = counters.partition
             attributes["spark.attempt"] = counters.attempt
-        span_id = os.urandom(8).hex()  # not from ``random``, which the function may have seeded
+        span_id = os.urandom(8).hex()  # do not use ``random``: the user may have seeded it
         start = time.time_ns() - int(before * 1e9)
         self._written = WrittenSpan(counters.stage, span_id, start, attributes, [])
         self._failed_attempts = 0
         self._last_error: BaseException | None = None
-        """The error of the latest failed attempt."""
+        """The exception of the latest failed attempt of this call."""
         self._error: BaseException | None = None
         if before:
             waited_before.set(0.0)
@@ -136,11 +136,11 @@ class CallSpan:
     ) -> None:
         if (otel := self._spans.current_span) is not None:
             otel.leave(self._otel_token)
-        # ValueError: the garbage collector ends the call in another context.
+        # ValueError: the garbage collector has ended the call, in another ``contextvars`` context.
         with suppress(ValueError):
             current.reset(self._token)
         self._end(self._error if error is None else error)
-        # The tracebacks of the errors refer to frames with this object: break the cycle.
+        # The tracebacks of these errors refer to frames that refer to this object. Break the cycle.
         self._error = self._last_error = None
         if len(self._spans.ended) < MOST_SPANS:
             self._spans.ended.append(self._written)
@@ -168,7 +168,7 @@ class CallSpan:
             error is self._last_error or getattr(error, "__cause__", None) is self._last_error
         )
         if not (is_recorded or isinstance(error, NOT_MADE)):
-            attempts += 1  # the last attempt, which ``note_failed_attempt`` did not count
+            attempts += 1  # ``note_failed_attempt`` was not called for the last attempt
         if error is not None:
             error = as_timeout(error)
             outcome = _outcome_of(error)
@@ -182,7 +182,7 @@ class CallSpan:
 def _outcome_of(error: BaseException) -> str:
     if isinstance(error, NOT_MADE):
         return "refused"
-    # RingClosed: the stage has ended before a call on a thread could hand on its rows.
+    # RingClosed: the stage has ended before a call on a thread could pass its rows to it.
     if isinstance(error, asyncio.CancelledError | RingClosed):
         return "cancelled"
     return "timeout" if isinstance(error, TimeoutError) else "error"
@@ -198,7 +198,7 @@ def _current_span() -> Any:
 
 
 def take_spans(folder: Path) -> Iterator[WrittenSpan]:
-    """Yield the spans of all files, and remove the files."""
+    """Yield the spans of all span files in ``folder``, and remove the files."""
     for file in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
         try:
             lines = file.read_text(encoding="utf-8").splitlines()

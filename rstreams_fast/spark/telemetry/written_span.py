@@ -1,4 +1,4 @@
-"""The span of a call, as workers write it for the driver, and the options for spans."""
+"""``WrittenSpan``, which workers write to files for the driver, and the options for spans."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """The ids of the parent span, in hexadecimal digits, and how many calls have spans."""
+    """The hexadecimal ids of the parent of a worker's spans, and how many calls have spans."""
 
     trace_id: str
     parent_id: str
     sample: float
     most: float
-    """The most spans of a partition in a second, on average."""
+    """The most spans of a partition per second, on average."""
 
 
 @dataclass
 class WrittenSpan:
-    """A span that has ended. Times are in nanoseconds since the epoch."""
+    """The span of a call, as a worker writes it. Times are in nanoseconds since the epoch."""
 
     name: str
     span_id: str
@@ -32,4 +32,4 @@ class WrittenSpan:
     events: list[tuple[int, str, Attributes]]
     end: int = 0
     error: str = ""
-    """The type of the exception with which the call failed."""
+    """The name of the type of the exception that the call raised; empty after a success."""
