@@ -32,8 +32,8 @@ def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
             if install():
-                # A worker calls ``gc.collect`` after each task. After ``gc.freeze`` this does not
-                # visit the objects of the modules that are imported already.
+                # A worker calls ``gc.collect`` after each task. ``gc.freeze`` makes these calls
+                # skip the objects of the modules that are imported already.
                 gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)

@@ -28,10 +28,10 @@ MAIN_CHECK_SECONDS: Final = 0.1
 """While the main thread waits: seconds between two checks whether Spark has closed its socket."""
 
 LARGE_RESULT: Final = 4096
-"""Smaller results, in bytes, are not counted: the bound on rows limits their number."""
+"""Results of fewer bytes are not counted in the bound on bytes. The bound on rows limits them."""
 
 SAMPLED_ELEMENTS: Final = 8
-"""To estimate the bytes of a container, this many elements are measured; the rest count alike."""
+"""How many elements of a container are measured, to estimate the bytes of all its elements."""
 
 MOST_DEPTH: Final = 4
 """To estimate the bytes of a result, this many levels of nested containers are measured."""
@@ -43,7 +43,7 @@ NEVER_LARGE: Final = frozenset(
 
 
 class Abandoned(RuntimeError):
-    """The outcome of a call that was not made, or did not end in time, before its task stopped."""
+    """The exception of a call that was not made, or not ended by the deadline, after ``stop``."""
 
     def __init__(self) -> None:
         super().__init__("the task ended before this call was made")
@@ -63,10 +63,10 @@ def _bytes_of(result: Any, depth: int = MOST_DEPTH) -> int:
 
 
 class Admission:
-    """Decides when the calls of one task may start. Bounds the bytes of the results that it holds.
+    """Decides when the calls of one task may start, and bounds the bytes of results in memory.
 
-    After a call has failed, only calls that were submitted before it may start. The task holds a
-    result from the end of its call until the main thread passes it to Spark. While the task holds
+    If a call has failed, only calls that were submitted earlier may start. The task holds a result
+    from the end of the call until the main thread passes the result to Spark. While the task holds
     ``most_bytes`` or more (0: no bound), no call starts except the call whose result Spark needs
     next. ``on_wait`` is called with the seconds for which the main thread waited for calls.
     """
@@ -165,7 +165,7 @@ class Admission:
             self._wait(call, lambda: not self.attention, None)
 
     def wait_for_end(self, call: UdfCall, grace: float = 0.0) -> None:
-        """Wait until ``call`` ends; after ``stop``, at most ``grace`` seconds past the deadline."""
+        """Wait until ``call`` ends; after ``stop``, until ``grace`` seconds past the deadline."""
         while not call.done:
             state = (self.stopped, self.full)
             left = self._deadline + grace - time.monotonic() if state[0] else None
@@ -185,7 +185,7 @@ class Admission:
                     self._wake_all()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the exception of the first failed call. Default: the one that stopped the task."""
+        """Return the exception of the first failed call, or the one that stopped the task."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):

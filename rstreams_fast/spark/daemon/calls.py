@@ -34,7 +34,7 @@ CALLS_PER_TURN = 1024
 """The most calls that the event loop takes from the queue of submitted calls in one step."""
 
 NO_POLICY = PolicySettings()
-"""The empty policy. The daemon adds no policy to calls; the user's function may have one itself."""
+"""An empty policy: the daemon adds no policy to calls. The user's function may have its own."""
 
 BATCH_GRACE_SECONDS = 0.5
 """Seconds for which the main thread waits for a batch after the deadline of the batch's calls.
@@ -77,7 +77,7 @@ class UdfCall:
         if self.failure is not None:
             self.admission.stop(self)
         elif (kind := type(self.result)) not in NEVER_LARGE and (
-            # A character takes up to four bytes. So up to LARGE_RESULT // 4 characters are small.
+            # A character takes up to 4 bytes, so a str of LARGE_RESULT // 4 characters is small.
             kind is not str or len(self.result) > LARGE_RESULT // 4
         ):
             self.admission.count_result(self)
@@ -210,7 +210,7 @@ class LoopCalls:
                 self._loop = loop
 
     def _call_soon(self, callback: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to do
+        with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed already
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(callback)
 
@@ -244,7 +244,7 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        # Ignore the results that the window returns: each ``UdfCall`` has its outcome already.
+        # Ignore the results of the ``CallWindow``: each ``UdfCall`` has stored its own outcome.
         return len(window.take(most))
 
     def _move_calls(self) -> None:

@@ -65,7 +65,7 @@ def report_difference(
 
 
 def report_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
-    """Print that a call for the first rows failed when calls overlapped, but not one by one."""
+    """Print that the first rows failed with overlapping calls, but not with calls one by one."""
     _print(
         ", ".join(names),
         f"one by one the first rows did not fail, with {calls} calls at once: {_short(failed)}.",

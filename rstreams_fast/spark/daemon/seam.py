@@ -1,8 +1,8 @@
 """Replaces parts of ``pyspark.worker``, so that the calls of scalar UDFs overlap.
 
-The *stock code* is Spark's own code; the *seam* is the functions that replace stock functions. For
-a plain UDF the stock function ``read_single_udf`` returns a function that calls the UDF. The seam
-returns a function that only submits the call. So the rows that the stock code yields contain calls
+The *stock code* is Spark's own code. The *seam* is the set of functions that replace parts of it.
+For a plain UDF the stock function ``read_single_udf`` returns a function that calls the UDF, but
+the seam returns a function that only submits the call. So the rows of the stock code contain calls
 (``UdfCall``), and the seam replaces each call by its result, in order. For an Arrow-optimised UDF
 several threads run the stock code, each for one batch; there the seam replaces the function that
 calls the UDF for the rows of a batch. For a scalar pandas or Arrow UDF several threads run the
@@ -61,7 +61,7 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: for how many first rows results are compared with those of single calls."""
+"""Environment variable: for so many first rows UDFs are also called one by one, to compare."""
 
 SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -73,7 +73,7 @@ BATCH_UDF_TYPES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
 """Spark's names for UDFs that are called once per batch. The second exists since Spark 4.1."""
 
 STOCK_MODULES: Final = ("pyspark.worker", "pyspark.util")
-"""Modules of Spark. Their functions wrap the user's function, and have it as closure variable."""
+"""Spark's modules whose functions wrap the user's function: it is in their closure variables."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
@@ -93,7 +93,7 @@ def install() -> bool:
 
 
 class _Seam:
-    """Its methods replace functions of ``pyspark.worker``, and call the functions they replace."""
+    """The methods replace functions of ``pyspark.worker``, and call the functions they replace."""
 
     def __init__(self, worker: Any) -> None:
         self._read_udfs = worker.read_udfs
@@ -179,9 +179,9 @@ class _Task:
         names = os.environ.get(ONE_AT_A_TIME, "").split(",")
         self._one_at_a_time = {name.strip() for name in names} - {""}
         self._main_thread_ids: set[int] = set()
-        """``id(fn)`` of the sync functions that the main thread calls: calls must not overlap."""
+        """``id(fn)`` of sync functions that the main thread calls, as calls must not overlap."""
         self._serial_async_ids: set[int] = set()
-        """``id(fn)`` of the async functions that are called one by one: calls must not overlap."""
+        """``id(fn)`` of async functions that are called one by one, as calls must not overlap."""
         self._rows_to_compare = _int_from_env(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
@@ -192,7 +192,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF that Spark has read: changed to overlap its calls if they may."""
+        """Return ``made``, a UDF of Spark, changed to submit its calls if these may overlap."""
         if self._is_arrow:
             level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
             self._concurrency = level if level > 0 else self._concurrency
@@ -317,7 +317,7 @@ class _Task:
         return batches_in_order(calls(), self._max_pending, self._admission)
 
     def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
-        """Call the UDFs one by one for the first rows of ``batch``. Return the results per UDF."""
+        """Call the UDFs one by one for the first rows of ``batch``. Return a list for each UDF."""
         rows = min(self._rows_to_compare, _rows_of(batch))
         head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
         found: list[Any] = []
@@ -378,7 +378,7 @@ class _Task:
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
-        """Return the ``Step`` that ``fn`` wraps, if ``fn`` returns its result unchanged."""
+        """Return the ``Step`` inside ``fn``, if ``fn`` only returns the result of this step."""
         known = [made(len).__code__.co_code for made in (_forwarding, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
@@ -440,7 +440,7 @@ class _BatchTask(_Task):
         self._concurrency = _int_from_env(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF that Spark has read, unchanged. Note whether calls may overlap."""
+        """Return ``made``, a UDF of Spark, unchanged. Record whether its calls may overlap."""
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_is_profiler, parts))
@@ -477,7 +477,7 @@ def _int_from_env(variable: str, default: int = 0) -> int:
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
-    """Return names and cells of the closure variables of ``fn``; none if it is not Spark's code."""
+    """Return names and cells of the closure variables of ``fn``; none if ``fn`` is not Spark's."""
     if getattr(fn, "__globals__", {}).get("__name__") not in STOCK_MODULES:
         return []
     return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -516,7 +516,7 @@ def _is_profiler(part: Any) -> bool:
 
 
 def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without frames of the daemon's modules: as without the daemon."""
+    """Return the traceback without frames of the daemon's modules, as Spark alone would make it."""
     frames = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(DAEMON_FOLDER):

@@ -67,7 +67,7 @@ class Step:
 
 
 async def drive(call: UdfCall) -> None:
-    """Make ``call`` on the event loop. Run its function again after each await of a ``Step``."""
+    """Make ``call``. Each time that an awaitable of a ``Step`` is done, run the function again."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return
@@ -86,6 +86,6 @@ async def drive(call: UdfCall) -> None:
             break
         try:
             known.append((await awaitable, None))
-        except BaseException as raised:  # if the call is cancelled, the CancelledError fails it
+        except BaseException as raised:  # a CancelledError is a failure of the call, too
             known.append((None, raised))
     call.end()

@@ -32,7 +32,7 @@ class TaskMetrics:
         self._rows_taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
-        """Set the names of the UDFs, and how many calls and rows (or batches) there are at most."""
+        """Set the names of the UDFs and the bounds: calls at once, and ``most`` rows or batches."""
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
@@ -92,7 +92,7 @@ class TaskMetrics:
         self._writer.write_if_due()
 
     def end(self, state: str) -> None:
-        """Write the final counts. ``state`` says how the task ended: ``done``, ``failed``, ..."""
+        """Write the final counts. ``state`` is ``done``, ``failed`` or ``stopped``."""
         CallCounts.ambient = None
         self._counters.running = 0
         self._counters.state = state

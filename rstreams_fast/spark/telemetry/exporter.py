@@ -30,7 +30,7 @@ SPANS_SECONDS: Final = 5.0
 SPANS_OF_REQUEST: Final = 512
 
 OWNER_CHECK_SECONDS: Final = 1.0
-"""Seconds between two checks of the thread whether the ``Metrics`` object still exists."""
+"""Seconds between two checks whether the ``Metrics`` object of an exporter still exists."""
 
 _log: Final = logging.getLogger("rstreams_fast")
 
@@ -62,7 +62,7 @@ class Exporter:
         _open_exporters.add(self)
 
     def flush(self, timeout: float) -> bool:
-        """Send the present metrics. Return whether the collector got them within ``timeout`` s."""
+        """Send the metrics now. Return whether the collector got them in ``timeout`` seconds."""
         with self._changed:
             self._flushes_requested += 1
             mine = self._flushes_requested
@@ -115,7 +115,7 @@ class Exporter:
         sent = True
         spans = take_spans(self._folder)
         while batch := list(islice(spans, SPANS_OF_REQUEST)):
-            sent = sent and self._client.send_spans(batch)  # after a failure drop the other batches
+            sent = sent and self._client.send_spans(batch)  # after a failure, drop the remaining
         return sent
 
     def _send(self, send: Callable[[], bool]) -> bool:
@@ -140,7 +140,7 @@ class Exporter:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open_exporters.clear)  # the child process has no threads
+    os.register_at_fork(after_in_child=_open_exporters.clear)  # their threads are not forked
 
 
 @atexit.register

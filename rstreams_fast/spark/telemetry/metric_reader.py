@@ -21,7 +21,7 @@ class MetricSpec:
         name: The name, with dots between its words.
         unit: The unit as a UCUM code: ``s``, ``By``, or a counted thing in braces: ``{row}``.
         text: One sentence about the metric.
-        values: Returns the values of the metric for a stage: a dict by the value of the label.
+        values: Returns the values of the metric for a stage, as a dict with label values as keys.
         label: The name of the label that tells these values apart. Empty: there is only one value.
         grows: Whether the metric is a counter, which never decreases while a job runs.
     """

@@ -84,7 +84,8 @@ class OpenTelemetry:
             if text is not None and not isinstance(text, str):
                 raise TypeError(f"{word} must be a str, got {type(text).__name__}")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-            raise ValueError("endpoint must start with http:// or https://")  # a URL may hold a key
+            # The message does not contain the endpoint, which may contain a key.
+            raise ValueError("endpoint must start with http:// or https://")
         if headers is not None and not (callable(headers) or isinstance(headers, Mapping)):
             raise TypeError(f"headers must be a mapping or callable, got {type(headers).__name__}")
         if resource is not None and not isinstance(resource, Mapping):

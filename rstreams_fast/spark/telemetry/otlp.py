@@ -76,7 +76,7 @@ class _Headers(requests.auth.AuthBase):
 
 
 class Client:
-    """Sends metrics and spans to a collector. Only ``stop`` may be called on any thread."""
+    """Sends metrics and spans to a collector. One thread uses it; any thread may call ``stop``."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Client:
         self._any_span = False
 
     def stop(self) -> None:
-        """Do not repeat a request that fails from now on."""
+        """From now on, do not repeat a request that has failed."""
         self._metrics.shutdown()
         self._spans.shutdown()
 
@@ -138,7 +138,7 @@ class Client:
         return SpanOptions(f"{parent.trace_id:032x}", f"{parent.span_id:016x}", sample, most)
 
     def end_spans(self) -> bool:
-        """Send the root span, if there is one and it has children. ``False``: this failed."""
+        """Send the root span, if it exists and has children. Return ``False`` if this failed."""
         root, self._root = self._root, None
         if root is None or not self._any_span:
             return True
@@ -229,7 +229,7 @@ def _attributes(stage: str, label: str = "", value: str = "") -> dict[str, str]:
 
 @contextmanager
 def _without_tracing_and_logs() -> Iterator[None]:
-    """In the block, do not trace or log this thread's requests: ``Exporter`` logs one warning."""
+    """In the block, do not trace or log requests of this thread: ``Exporter`` logs one warning."""
     import logging
 
     thread = threading.get_ident()

@@ -88,7 +88,7 @@ class CallSpans:
 
 
 def _json_of(span: WrittenSpan) -> str:
-    """Return the span as JSON; empty if the user added an attribute that JSON cannot represent."""
+    """Return ``span`` as JSON; an empty text if JSON cannot represent what the user added to it."""
     try:
         return json.dumps(vars(span), default=str, skipkeys=True)
     except Exception as refused:  # ``default=str`` calls ``__str__`` of the user's attributes
@@ -182,7 +182,7 @@ class CallSpan:
 def _outcome_of(error: BaseException) -> str:
     if isinstance(error, NOT_MADE):
         return "refused"
-    # RingClosed: the stage has ended before a call on a thread could pass its rows to it.
+    # RingClosed: the stage ended before a call on a thread could pass its rows to the stage.
     if isinstance(error, asyncio.CancelledError | RingClosed):
         return "cancelled"
     return "timeout" if isinstance(error, TimeoutError) else "error"

@@ -56,7 +56,7 @@ STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
 """The most seconds that a stopped stage waits for cancelled calls and for the end of ``using``."""
 
 LAST_SECONDS: Final = 0.1
-"""The least seconds that remaining asyncio tasks get to end, even if ``STOP_SECONDS`` are over."""
+"""Minimum seconds that the remaining asyncio tasks get to end, even after ``STOP_SECONDS``."""
 
 
 class CallStage:
@@ -105,8 +105,8 @@ class CallStage:
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """``opened`` or ``used``: the stage of the client at which user code cancelled the host
-        task. Empty if the host task was not cancelled so."""
+        """``opened`` if user code cancelled the host task while it opened the client; ``used`` if
+        later. Empty if user code did not cancel the host task."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -172,7 +172,7 @@ class CallStage:
         self._call_soon(self._advance)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to do
+        with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed already
             self._loop.call_soon_threadsafe(what, context=self._context)
 
     # -- the start and the end of the loop ---------------------------------------------------------
@@ -342,8 +342,8 @@ class CallStage:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            # Replace a GeneratorExit that the user's code raised: raised again, it would mean that
-            # Spark has closed the generator ``outputs``.
+            # Replace a GeneratorExit that the user's code raised. If the generator ``outputs``
+            # raised a GeneratorExit, this would look as if Spark had closed the generator.
             if isinstance(failure, GeneratorExit):
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
@@ -373,7 +373,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Let the host task close the client and end. Its end stops the loop."""
+        """Let the host task close the client and end. The end of the host task stops the loop."""
         if self._finishing:
             return
         self._finishing = True

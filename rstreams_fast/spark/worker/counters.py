@@ -24,17 +24,17 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most lines in the file of this process. After one more line ``runs.fold`` adds the lines up.
+"""The most lines in a process's file of ended runs. After one more, ``runs.fold`` adds them up.
 
 Each line has the final counts of one run. A run is the execution of a stage in one partition."""
 
 ENDED_FILES: Final = 16
-"""If a host has this many files, a new process calls ``runs.fold`` already after its first run.
+"""If a host has this many files of ended runs, a process calls ``runs.fold`` after its first run.
 
 If each task has its own process, each file has few lines, but there are many files."""
 
 WRITE_SECONDS: Final = 0.2
-"""The least seconds between two writes of the metrics file of a running partition."""
+"""Minimum seconds between two writes of the metrics file of a running partition."""
 
 
 def task_context() -> Any:
@@ -176,8 +176,8 @@ class MetricsWriter:
             if lines < 0:  # this is the first run of this process that ends
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # Host name and pid do not identify a process: two containers may have the same ones. So
-            # the file name contains a digest, too, which differs for each process.
+            # Two containers may have the same host name and the same pid. So the file name contains
+            # a digest, too, which differs for each process.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
             # Begin with a line break: the previous line is incomplete if the disk was full.

@@ -15,9 +15,9 @@ from typing import Final
 __all__ = ["hang_up_check"]
 
 DESCRIPTORS: Final = 3
-"""The least number of file descriptors of the socket to Spark in a forked worker.
+"""The minimum number of file descriptors of the socket to Spark in a forked worker.
 
-PySpark duplicates the descriptor twice. This number tells the socket from the worker's others."""
+PySpark duplicates the descriptor twice, so the number identifies this socket among others."""
 
 
 def hang_up_check() -> Callable[[], bool] | None:

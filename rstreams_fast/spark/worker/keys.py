@@ -88,7 +88,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list that can be the key of a dict. Its hash is computed once, from its first elements."""
+    """A list that can be the key of a dict. Its hash is computed once, when the list is made."""
 
     __slots__ = ("hash",)
 
@@ -104,7 +104,7 @@ class _KeyList(list[Any]):
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict that can be the key of a dict. Its hash is computed once, from its first items."""
+    """A dict that can be the key of a dict. Its hash is computed once, when the dict is made."""
 
     __slots__ = ("hash",)
 
@@ -204,7 +204,7 @@ def _names_in(kind: Any) -> tuple[str, ...] | None:
         found = getattr(kind, names, None)
         if isinstance(found, dict if names != "__struct_fields__" else tuple):
             return tuple(found)
-    attributes = getattr(kind, "__attrs_attrs__", None)  # ``kind`` may be a class of attrs
+    attributes = getattr(kind, "__attrs_attrs__", None)  # set on classes of the library attrs
     return None if attributes is None else tuple(each.name for each in attributes)
 
 
@@ -224,7 +224,7 @@ def loaded_pandas() -> Any:
     Before the import is complete, no value of a pandas type exists.
     """
     pandas = sys.modules.get("pandas")
-    # pandas defines ``DataFrame`` at the end of its import.
+    # pandas defines ``DataFrame`` at the end of its import, so then the import is complete.
     return pandas if hasattr(pandas, "DataFrame") else None
 
 

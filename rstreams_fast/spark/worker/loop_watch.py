@@ -24,7 +24,7 @@ LOOP_CHECK_SECONDS: Final = 0.05
 """While the main thread waits for results: seconds between two checks for a blocked loop."""
 
 BLOCKED_CHECKS: Final = 2
-"""Warn if this number of checks in a row find the loop's thread inside the user's function."""
+"""``LoopWatch`` warns if so many checks in a row find the loop's thread in the user's function."""
 
 MOST_PLACES: Final = 16
 """The most lines of code for which the counters keep the seconds that the line blocked the loop."""
@@ -82,7 +82,7 @@ class LoopWatch:
         if self._answered:
             self._answered = False
             self._checks_in_function = 0
-            with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed
+            with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed already
                 self._loop.call_soon_threadsafe(self._answer)
             return
         frame = self._frame_of_function()

@@ -26,10 +26,10 @@ OUTCOME: Final = "outcome"
 """The name of the column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
 
 INPUT: Final = "input"
-"""The name of a field of the column ``outcome`` of ``map_batches``: the input of a failed call."""
+"""The name of the field of ``outcome`` with the input of a failed call of ``map_batches``."""
 
 USAGE: Final = "usage"
-"""The name of a field of the column ``outcome``: the units, such as tokens, that a call spent."""
+"""The name of the field of ``outcome`` with the units, such as tokens, that a call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
 """If ``at_most`` is a share (``0.1``), it is a share of the ended calls, or of 100 calls if fewer
@@ -52,7 +52,7 @@ class RowFailures:
     def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that returns the result of ``on_failure`` for a failed call.
+        """Return a wrapper of ``fn`` that returns a substitute for the result of a failed call.
 
         A call has failed if ``fn`` or ``convert(result)`` raises an exception. If more calls have
         failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
@@ -77,7 +77,7 @@ class RowFailures:
     def refuse(self, result: Any, error: Exception) -> Any:
         """Count a call as failed, because its ``result`` does not fit the declared type.
 
-        Return the replacement for the result that ``on_failure`` declares.
+        Return the substitute for the result, as ``on_failure`` declares.
         """
         # ``wrap`` has counted the call as a success, before the result was converted. Undo this.
         self._ended -= 1

@@ -46,7 +46,7 @@ class OutputRing:
         self._on_room = on_room
         self._ring = SpscRing(OUTPUT_BATCHES)
         self._waits_for_room = False
-        """Whether the ring was full for the loop's thread. Then ``get`` calls ``on_room``."""
+        """Whether the loop's thread found the ring full. If so, ``get`` calls ``on_room``."""
         self.expect: Final = sink.expect
         self.check_end: Final = sink.check_end
         self.close: Final = self._ring.close

@@ -17,9 +17,9 @@ __all__ = ["Output", "Partition", "StageSource", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""How long a task waits for threads that still run ``STAGE_CLOSE_SECONDS`` after its last result.
+"""After the last result a stage waits ``STAGE_CLOSE_SECONDS`` for its threads, then so many more.
 
-If a thread runs even after these further seconds, the task fails."""
+If a thread still runs then, the task fails."""
 
 
 class Output(NamedTuple):

@@ -112,10 +112,10 @@ class ReadAhead:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
         """The batches that were read, as ``LeasedBatch`` objects. The stage takes them out."""
         self.on_batch: Callable[[], object] = lambda: None
-        """If the last ``poll`` returned ``None``: called when a batch, or the end, has come."""
+        """Called when a batch is ready, or at the end, if the last ``poll`` returned ``None``."""
         self.error: BaseException | None = None
         self.ended = False
-        """Whether ``poll`` has returned the last batch. Then it always returns ``None``."""
+        """Whether ``poll`` has reached the end. Then it always returns ``None``."""
         self.patience: float | None = None
         """If no bytes are released for so many seconds, a batch may exceed the byte budget.
         ``None``: never."""
@@ -169,10 +169,10 @@ class ReadAhead:
                 raise
 
     def poll(self) -> LeasedBatch | None:
-        """Return the next batch; ``None`` if no batch is ready, or after the last batch.
+        """Return the next batch; ``None`` if no batch is ready, or at the end.
 
-        After the last batch ``ended`` is true. Otherwise ``on_batch`` is called when the next batch
-        is ready.
+        At the end ``ended`` is true. Otherwise ``None`` means that ``on_batch`` is called later,
+        when a batch is ready or at the end.
         """
         if self.ended:
             return None

@@ -122,7 +122,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch in work: ``left`` of its rows are not in output batches yet."""
+    """An input batch that is being processed: ``left`` rows are not in output batches yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -177,7 +177,7 @@ class KeySource:
         self._compares_keys = options.compares_keys
         self._layout = layout
         self._spread = spread
-        self._batch: _Batch | None = None  # the batch whose next rows ``next`` converts to keys
+        self._batch: _Batch | None = None  # the batch from which ``next`` takes the next rows
         self._next_row = 0
 
     @property

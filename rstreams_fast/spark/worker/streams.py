@@ -1,4 +1,4 @@
-"""Runs ``stage`` in one partition: the user's stream of batches makes output from input batches."""
+"""Runs ``stage`` in one partition: passes the input batches through the user's stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 
 BATCHES_AHEAD: Final = 2
-"""How many output batches are requested from the user's stream in advance of Spark."""
+"""How many output batches are requested from the user's stream before Spark needs them."""
 
 BUDGET_PATIENCE_SECONDS: Final = 1.0
 """After so many seconds with the whole byte budget in use, the user's stream gets one more batch:
@@ -145,7 +145,7 @@ class _BatchPublisher:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand, and reduce it by 1. ``False``: cancelled, or a request was invalid."""
+        """Wait for demand, and reduce it by 1. Return ``False`` after a cancel or a bad request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -26,7 +26,7 @@ class CallsEnded(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
         self._on_cancel()
-        return False  # then asyncio raises the CancelledError when the future is done
+        return False  # so asyncio raises the CancelledError only when this future is done
 
 
 class Client:
@@ -42,7 +42,7 @@ class Client:
         self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager. Return a tuple of its value; ``()`` without a factory."""
+        """Enter the context manager. Return a tuple with its value; ``()`` without ``using``."""
         factory = self._factory
         if factory is None:
             return ()

@@ -201,7 +201,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
     import pyarrow as pa
 
     array = array.drop_null()
-    # If ``array`` is a slice of a map array, ``keys`` and ``items`` belong to the whole map array.
+    # If ``array`` is a slice of a map array, its ``keys`` and ``items`` are not sliced: do it here.
     if pa.types.is_map(array.type):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]

@@ -51,9 +51,9 @@ class ValueSource(NamedTuple):
     """Where the values of a column come from. This decides how they are converted."""
 
     zone: dt.tzinfo | None = None
-    """The time zone for times without a zone in frames and in texts: the zone of the Spark session.
-    All other times without a zone are in the zone of the worker process. ``None``: all times are.
-    """
+    """The time zone of the Spark session. Times without a zone in a frame or a text are in this
+    zone. Other times without a zone are in the zone of the worker process, and if this field is
+    ``None``, all times without a zone are."""
     is_frame: bool = False
     """Whether the values come from a pandas frame or a numpy array. As in Spark, NaN and missing
     fields then become null. If the declared type needs it, numbers become booleans, booleans
@@ -88,7 +88,7 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``. ``key_at(index)`` describes a result in an error."""
+        """Return the columns of ``results``. An error names ``key_at(index)`` of a wrong result."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
@@ -111,7 +111,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # a dict lacks a column: below, ``_row`` raises an error that names it
+                    pass  # a dict lacks a column: below, ``_row`` raises an error with its name
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -375,7 +375,7 @@ def _naive_in_utc(value: Any) -> Any:
 
 def _refuse_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # a pandas type
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # only in pandas
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
         return convert(value)
 

@@ -29,7 +29,7 @@ ZONE: Final = b"zone"
 """A key in the metadata of the declared schema. Its value is the time zone of the Spark session."""
 
 LENIENT: Final = b"lenient"
-"""A key in the metadata of the declared schema: rows may lack and add fields (``rs.lenient``)."""
+"""A key in the metadata of the declared schema: rows need not fit it exactly (``rs.lenient``)."""
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 

@@ -1,7 +1,7 @@
 """Runs ``lookup`` as a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
 
-Keys and results are elements of pandas Series. Each is an array with one element; an empty array
-means null. If a nested key contains a null, pandas turns integers beside the null into floats; this
+Each key and each result is an element of a Series: an array of one value, or an empty array for
+null. If a nested key contains a null, pandas turns integers beside the null into floats; this
 module turns them back. Timestamps come as texts in UTC, because pandas lacks some of Spark's time
 zones, and cannot distinguish the two hours with the same local time when clocks are put back.
 """
