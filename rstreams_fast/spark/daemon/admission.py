@@ -175,7 +175,7 @@ class Admission:
                 self._wait(call, partial(self._state_is, state), left)
 
     def release_result(self, call: UdfCall) -> None:
-        """Count the bytes of the result of ``call`` as released: the task passes it to Spark."""
+        """Count the bytes of the result of ``call`` as released: Spark gets the result now."""
         if call.size:
             with self._changed:
                 self._held_bytes -= call.size

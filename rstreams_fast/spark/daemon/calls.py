@@ -176,7 +176,7 @@ class LoopCalls:
         self._waiting: deque[UdfCall] = deque()
         self._given_count = 0
         self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
-        """The calls that the ``CallPump`` took last, among them all that have not started yet."""
+        """The calls that the ``CallPump`` took most recently, including those not started."""
         self._notified = False
         self._closed = False
         self._ended = False

@@ -115,7 +115,7 @@ class Exporter:
         sent = True
         spans = take_spans(self._folder)
         while batch := list(islice(spans, SPANS_OF_REQUEST)):
-            sent = sent and self._client.send_spans(batch)  # after a failure, drop the remaining
+            sent = sent and self._client.send_spans(batch)  # after a failure, drop later batches
         return sent
 
     def _send(self, send: Callable[[], bool]) -> bool:
@@ -140,7 +140,8 @@ class Exporter:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open_exporters.clear)  # their threads are not forked
+    # A forked child process has no exporter threads, so it must not close the exporters.
+    os.register_at_fork(after_in_child=_open_exporters.clear)
 
 
 @atexit.register

@@ -70,7 +70,7 @@ class BatchesForm:
         return pa.array(streams, self.type)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Return the record batches of one call. ``scalar`` contains the batches as IPC stream."""
+        """Return the record batches of one call, which ``scalar`` contains as an IPC stream."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(scalar.as_buffer()) as reader:

@@ -105,8 +105,8 @@ class CallStage:
         """The task that opens and closes the client."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """``opened`` if user code cancelled the host task while it opened the client; ``used`` if
-        later. Empty if user code did not cancel the host task."""
+        """``opened``: user code cancelled the host task while the client was being opened.
+        ``used``: user code cancelled it later. Empty: user code did not cancel it."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -225,7 +225,7 @@ class CallStage:
                 # A callback raised an exception that ends run_forever, such as SystemExit. Run the
                 # loop again, so that the stage can cancel its calls and close the client.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
-                # If callbacks still raise such exceptions after STAGE_CLOSE_SECONDS, give up.
+                # Give up if callbacks still raise SystemExit or the like after STAGE_CLOSE_SECONDS.
                 if time.monotonic() > latest:
                     raise
                 # Delay _fail by one iteration of the loop. If a call raised the exception, _advance

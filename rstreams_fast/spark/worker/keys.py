@@ -64,7 +64,7 @@ class PythonColumn:
 def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
     """Return the values of ``array``, the key column ``name``, as Python objects.
 
-    Raises ``TypeError`` or ``ValueError``, with the name of the column, if Python lacks a value.
+    Raises ``TypeError`` or ``ValueError``, which names the column, if Python cannot hold a value.
     """
     if isinstance(array, PythonColumn):
         return array.values
@@ -236,8 +236,7 @@ def to_plain(value: Any) -> Any:
     # The attribute ``__UDT__`` exists on values of a user-defined type of Spark.
     if (udt := getattr(value, "__UDT__", None)) is not None:
         return to_plain(udt.serialize(value))
-    # Do not import numpy or pandas here. If numpy or pandas is not imported yet, ``value`` cannot
-    # be of one of its types.
+    # Do not import numpy or pandas: values of their types exist only after their import.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()

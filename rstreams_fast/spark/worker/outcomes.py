@@ -33,7 +33,7 @@ USAGE: Final = "usage"
 
 SHARE_OF_AT_LEAST: Final = 100
 """If ``at_most`` is a share (``0.1``), it is a share of the ended calls, or of 100 calls if fewer
-have ended. Otherwise one failure in the first three calls would end the job."""
+have ended. Without this minimum, one failure in the first three calls would end the job."""
 
 
 class RowFailures:

@@ -17,9 +17,8 @@ __all__ = ["Output", "Partition", "StageSource", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""After the last result a stage waits ``STAGE_CLOSE_SECONDS`` for its threads, then so many more.
-
-If a thread still runs then, the task fails."""
+"""A stage that ends waits ``STAGE_CLOSE_SECONDS`` for its threads. After a success it waits this
+many seconds more. If a thread still runs then, the task fails."""
 
 
 class Output(NamedTuple):

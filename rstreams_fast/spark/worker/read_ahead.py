@@ -163,8 +163,8 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` has failed. Set the flag again, so that ``run`` calls ``on_batch``
-                # once more at its end.
+                # ``on_batch`` has failed. Set ``_last_poll_was_empty`` again, so that ``run`` calls
+                # ``on_batch`` once more at its end.
                 self._last_poll_was_empty = True
                 raise
 

@@ -54,7 +54,7 @@ class Layout:
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     argument: str = "output"
-    """The user's argument that declares ``names``. Error messages name this argument."""
+    """The name of the user's argument that declares the output columns, for error messages."""
     outcome: Literal["", "within", "beside"] = ""
     """How the outcomes of calls (error, seconds, attempts) are returned. ``within``: in a struct of
     the value and its outcome. ``beside``: in a last column. Empty: they are not returned.

@@ -118,8 +118,8 @@ def _decode_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        # Adding 0 copies the offsets to the start of a new buffer, where the sizes begin, too.
-        # ``from_arrays`` needs offsets and sizes at the same position in their buffers.
+        # ``from_arrays`` needs offsets and sizes that begin at the same position in their buffers.
+        # The sizes begin at the start of a buffer. Adding 0 copies the offsets to such a start.
         starts = pc.add(array.offsets.cast(pa.int64()), 0)
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decode(array.values))
         parts = [views.flatten()]

@@ -230,7 +230,7 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: ValueSource) ->
 
 
 class _ConversionRule(NamedTuple):
-    """Checks and converts the values of a column before Arrow, which accepts some wrong values."""
+    """Checks and converts the values of a column, because Arrow accepts some wrong values."""
 
     plain: frozenset[type]
     """Values of exactly these types can be passed to Arrow unchanged."""

@@ -68,7 +68,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
     """Return the columns of a pandas frame or a structured numpy array; else ``None``."""
-    # Do not import numpy or pandas: if it is not imported yet, ``rows`` is not of its types.
+    # Do not import numpy or pandas: values of their types exist only after their import.
     np, pd = sys.modules.get("numpy"), loaded_pandas()
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
