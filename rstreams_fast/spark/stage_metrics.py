@@ -35,7 +35,7 @@ class StageMetrics(CallCounts):
         partition: Spark's number of the partition.
         attempt: Spark's number of the attempt within the task set.
         task: Spark's id of the attempt. A later attempt has a larger id.
-        run: The id of this execution of the stage over the partition.
+        run: The id of the partition run: one execution of the stage over the partition.
         host: The host of the worker.
         pid: The worker's process id on ``host``.
         process: Identifies the process, because another process may have the same ``pid`` later:

@@ -43,7 +43,7 @@ NEVER_LARGE: Final = frozenset(
 
 
 class Abandoned(RuntimeError):
-    """The exception of a call that was not made, or not ended by the deadline, after ``stop``."""
+    """The exception of a call that, after ``stop``, was not made or did not end in time."""
 
     def __init__(self) -> None:
         super().__init__("the task ended before this call was made")
@@ -67,15 +67,17 @@ class Admission:
 
     If a call has failed, only calls that were submitted earlier may start. The task holds a result
     from the end of the call until the main thread passes the result to Spark. While the task holds
-    ``most_bytes`` or more (0: no bound), no call starts except the call whose result Spark needs
-    next. ``on_wait`` is called with the seconds for which the main thread waited for calls.
+    ``most_bytes`` or more (0: no bound), the object is ``full``: then no call starts except the
+    call whose result Spark needs next. After ``stop`` the task waits for running calls until the
+    deadline, ``STAGE_CLOSE_SECONDS`` later. ``on_wait`` is called with the seconds for which the
+    main thread waited for calls.
     """
 
     def __init__(
         self, most_bytes: int = 0, on_wait: Callable[[float], object] | None = None
     ) -> None:
-        #: ``attention`` always equals ``stopped or full``. While ``attention`` is false, every call
-        #: may start, and the calling thread need not take the lock.
+        #: ``True`` if the task is stopped, or if its results in memory have reached their bound.
+        #: While it is ``False``, every call may start, and the calling thread takes no lock.
         self.attention = False
         self.stopped = False
         self.full = False
@@ -84,7 +86,7 @@ class Admission:
         self._held_bytes = 0
         self._failure: BaseException | None = None
         self._failed_number = 0
-        #: The numbers of the calls, in the order of submission.
+        #: Gives each ``UdfCall`` its number when the call is submitted.
         self.numbers = itertools.count(1)
         self._deadline = 0.0
         self._needed: UdfCall | None = None
@@ -137,8 +139,8 @@ class Admission:
         return self.full and not self.stopped and self._needed is not call
 
     def _must_not_start(self, call: UdfCall) -> bool:
-        # A call that was submitted before the failed call may still wait for its start. It must be
-        # made: Spark gets the outcomes in the order of submission, so this outcome comes first.
+        # Spark gets the outcomes in the order of submission. So calls that were submitted before
+        # the failed call must still be made: their outcomes come before the failure.
         return self.stopped and call.number >= self._failed_number
 
     def count_result(self, call: UdfCall) -> None:
@@ -160,12 +162,14 @@ class Admission:
     # -- methods for the threads that wait for the outcomes of calls ------------------------------
 
     def wait(self, call: UdfCall) -> None:
-        """Wait until ``call`` has ended, or until ``attention`` is true."""
+        """Wait until ``call`` has ended, or until the task is stopped or full (``attention``)."""
         if not (call.done or self.attention):
             self._wait(call, lambda: not self.attention, None)
 
     def wait_for_end(self, call: UdfCall, grace: float = 0.0) -> None:
-        """Wait until ``call`` ends; after ``stop``, until ``grace`` seconds past the deadline."""
+        """Wait until ``call`` ends; after ``stop`` only until ``grace`` seconds past the deadline,
+        which is ``STAGE_CLOSE_SECONDS`` after ``stop``.
+        """
         while not call.done:
             state = (self.stopped, self.full)
             left = self._deadline + grace - time.monotonic() if state[0] else None
@@ -185,7 +189,7 @@ class Admission:
                     self._wake_all()
 
     def failure_among(self, calls: Iterable[UdfCall]) -> BaseException:
-        """Return the exception of the first failed call, or the one that stopped the task."""
+        """Return the first exception among ``calls``, else the exception that stopped the task."""
         for call in calls:
             failed = call.failure if call.done else None
             if failed is not None and not isinstance(failed, Abandoned):
@@ -220,8 +224,8 @@ class Admission:
         begun = time.monotonic()
         ends = None if seconds is None else begun + seconds
         try:
-            # ``waiter`` is set before this thread reads ``call.done`` and ``goes_on()``. A thread
-            # that changes them later releases ``waiter``, so this thread misses no change.
+            # Set ``call.waiter`` before reading ``call.done`` and ``goes_on()``: a thread that
+            # changes one of them later releases ``waiter``, so this thread misses no change.
             while not call.done and goes_on():
                 left = -1.0
                 if ends is not None:
@@ -257,7 +261,7 @@ class Admission:
     def _wake_all(self) -> None:
         self._wake_calls()
         for waiter in self._waiters:
-            # RuntimeError: another event has released the lock, so the waiting thread wakes anyway.
+            # RuntimeError: the lock was released already, so the waiting thread wakes anyway.
             with suppress(RuntimeError):
                 waiter.release()
 

@@ -37,7 +37,7 @@ NO_POLICY = PolicySettings()
 """An empty policy: the daemon adds no policy to calls. The user's function may have its own."""
 
 BATCH_GRACE_SECONDS = 0.5
-"""Seconds for which the main thread waits for a batch after the deadline of the batch's calls.
+"""After a stop the main thread waits this many seconds longer for a batch than for a single call.
 
 In this time the batch's thread can report the exception of its calls."""
 
@@ -86,7 +86,7 @@ class UdfCall:
         self.done = True
         waiter = self.waiter
         if waiter is not None:
-            # RuntimeError: another event has released the lock, so the waiting thread wakes anyway.
+            # RuntimeError: the lock was released already, so the waiting thread wakes anyway.
             with contextlib.suppress(RuntimeError):
                 waiter.release()
 
@@ -98,7 +98,8 @@ class UdfCall:
     def outcome(self) -> Any:
         """Wait until the call has ended. Return its result, or raise its exception.
 
-        Raises ``Abandoned`` if the task was stopped and the call has not ended by the deadline.
+        Raises ``Abandoned`` if the call has not ended ``STAGE_CLOSE_SECONDS`` after the task was
+        stopped.
         """
         if not self.done:
             self.admission.wait_for_end(self)
@@ -151,7 +152,8 @@ class ThreadCalls:
 class LoopCalls:
     """Makes calls of async functions on an event loop with its own thread.
 
-    For the ``CallPump`` on this loop, the object is the source of calls and the sink of results.
+    A ``CallPump`` on the loop starts the calls. For it, this object is the source of the calls and
+    the sink of their results.
     """
 
     room = CALLS_PER_TURN
@@ -176,7 +178,7 @@ class LoopCalls:
         self._waiting: deque[UdfCall] = deque()
         self._given_count = 0
         self._last_given: deque[UdfCall] = deque(maxlen=capacity + CALLS_PER_TURN)
-        """The calls that the ``CallPump`` took most recently, including those not started."""
+        """The latest calls that the ``CallPump`` has taken. ``_stop`` abandons those not begun."""
         self._notified = False
         self._closed = False
         self._ended = False
@@ -244,7 +246,7 @@ class LoopCalls:
         return calls
 
     def take(self, window: CallWindow, most: int) -> int:
-        # Ignore the results of the ``CallWindow``: each ``UdfCall`` has stored its own outcome.
+        # Drop the results that the window has collected: each ``UdfCall`` has its own outcome.
         return len(window.take(most))
 
     def _move_calls(self) -> None:
@@ -279,8 +281,8 @@ class LoopCalls:
 def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Iterator[Any]:
     """Yield the results of ``rows`` in order. A row is a ``UdfCall``, or a tuple with such calls.
 
-    Up to ``most`` rows are taken from ``rows`` in advance, fewer while ``admission`` is full. After
-    a failure no further rows are taken.
+    Up to ``most`` rows are taken from ``rows`` in advance; fewer while the results in memory have
+    reached their bound (``admission.full``). After a failure no further rows are taken.
     """
     pending: deque[Any] = deque()
     half = max(1, most // 2)

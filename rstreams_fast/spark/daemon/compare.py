@@ -16,7 +16,7 @@ MOST_CHARACTERS: Final = 80
 def compared_rows(
     names: Sequence[str], one_by_one: Sequence[Any], rows: Iterable[Any], calls: int
 ) -> Iterator[Any]:
-    """Yield ``rows``, and report on stderr whether the first of them equal ``one_by_one``.
+    """Yield ``rows``, and report on stderr whether the first rows equal ``one_by_one``.
 
     ``rows`` come from overlapping calls; ``calls`` is the number of calls at once. ``one_by_one``
     has the first rows, from calls that did not overlap. If there are several ``names`` of UDFs, a

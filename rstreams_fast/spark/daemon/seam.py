@@ -61,7 +61,7 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: for so many first rows UDFs are also called one by one, to compare."""
+"""Environment variable: for how many first rows UDFs are also called one by one, to compare."""
 
 SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -73,7 +73,7 @@ BATCH_UDF_TYPES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
 """Spark's names for UDFs that are called once per batch. The second exists since Spark 4.1."""
 
 STOCK_MODULES: Final = ("pyspark.worker", "pyspark.util")
-"""Spark's modules whose functions wrap the user's function: it is in their closure variables."""
+"""Spark's modules whose functions wrap the user's function, and keep it in a closure variable."""
 
 DAEMON_FOLDER: Final = str(Path(__file__).parent)
 
@@ -170,7 +170,7 @@ class _Task:
         self._metrics = TaskMetrics(os.environ[METRICS]) if os.environ.get(METRICS) else None
         self.functions: list[str] = []
         self._first_unnamed = 0
-        """The index of the first element of ``functions`` that is not in ``_names`` yet."""
+        """How many of the first elements of ``functions`` have been put into ``_names``."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
@@ -179,9 +179,9 @@ class _Task:
         names = os.environ.get(ONE_AT_A_TIME, "").split(",")
         self._one_at_a_time = {name.strip() for name in names} - {""}
         self._main_thread_ids: set[int] = set()
-        """``id(fn)`` of sync functions that the main thread calls, as calls must not overlap."""
+        """``id(fn)`` of sync functions whose calls must not overlap: the main thread makes them."""
         self._serial_async_ids: set[int] = set()
-        """``id(fn)`` of async functions that are called one by one, as calls must not overlap."""
+        """``id(fn)`` of async functions whose calls must not overlap: made one by one on a loop."""
         self._rows_to_compare = _int_from_env(COMPARE)
         self._one_by_one = False
         self._records = threading.local()
@@ -192,7 +192,7 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF of Spark, changed to submit its calls if these may overlap."""
+        """Return ``made``, a UDF that Spark has read; if calls may overlap, it will submit them."""
         if self._is_arrow:
             level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
             self._concurrency = level if level > 0 else self._concurrency
@@ -378,7 +378,9 @@ class _Task:
         return self._windows[name]
 
     def _only_step(self, fn: Any) -> Step | None:
-        """Return the ``Step`` inside ``fn``, if ``fn`` only returns the result of this step."""
+        """Return the ``Step`` (the wrapper of an async function) whose result ``fn`` returns as is;
+        ``None`` if ``fn`` does anything else.
+        """
         known = [made(len).__code__.co_code for made in (_forwarding, self._fail_on_stopiteration)]
         while not isinstance(fn, Step):
             cells = _named_cells(fn)
@@ -440,7 +442,7 @@ class _BatchTask(_Task):
         self._concurrency = _int_from_env(BATCHES)
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF of Spark, unchanged. Record whether its calls may overlap."""
+        """Return ``made``, a UDF that Spark has read. Record whether calls of it may overlap."""
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_is_profiler, parts))

@@ -30,7 +30,9 @@ class _Awaiting(BaseException):
 
 
 class _KnownOutcomes(threading.local):
-    """The outcomes that the steps of the current call had in earlier runs; separate per thread."""
+    """The outcomes that ``Step`` objects had in earlier runs of the current call. Each thread has
+    its own list.
+    """
 
     known: list[Outcome]
     remaining: Iterator[Outcome]
@@ -40,7 +42,7 @@ _outcomes = _KnownOutcomes()
 
 
 class Step:
-    """A wrapper that the stock code calls in place of the user's function: see the module."""
+    """A wrapper that Spark's code calls in place of the user's function: see the module."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -67,7 +69,7 @@ class Step:
 
 
 async def drive(call: UdfCall) -> None:
-    """Make ``call``. Each time that an awaitable of a ``Step`` is done, run the function again."""
+    """Make ``call``. When the awaitable of a ``Step`` is done, run ``call.fn`` again."""
     if call.admission.attention and not await call.admission.may_start_on_loop(call):
         call.abandon()
         return

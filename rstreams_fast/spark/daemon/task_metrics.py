@@ -32,7 +32,7 @@ class TaskMetrics:
         self._rows_taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
-        """Set the names of the UDFs and the bounds: calls at once, and ``most`` rows or batches."""
+        """Set the names of the UDFs, and the bounds on calls and on pending rows or batches."""
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most

@@ -1,4 +1,7 @@
-"""Converts the results of calls to Arrow arrays, which a journal stores, and back to results."""
+"""Converts the results of calls to Arrow arrays, and back.
+
+A journal stores the arrays: files from which a repeated task takes the results of earlier calls.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs ``map_batches`` in one partition: calls the user's function with whole Arrow batches.
 
-If ``can_emit_before_end`` is true, threads of this module make the calls. Otherwise a ``CallStage``
-makes the calls on an event loop.
+If ``can_emit_before_end`` returns ``True``, ``_BatchesOnThreads`` makes the calls on threads.
+Otherwise a ``CallStage`` makes the calls on an event loop.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def run_batches(
 ) -> Iterator[Any]:
     """Return an iterator over the output batches of a partition, in the order of the input.
 
-    ``first`` is a list that contains the first input batch. The read-ahead thread removes the batch
-    from the list, so that the list does not keep the batch in memory.
+    ``first`` is a list that contains the first input batch. The read-ahead thread, which reads the
+    other input batches, removes this batch, so that the list does not keep it in memory.
     """
     if can_emit_before_end(options):
         return _BatchesOnThreads(options, schema, partition).outputs(first)
@@ -84,7 +84,7 @@ def run_batches(
 
 
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Return the key of a call with ``batch``, for the cache and the journal.
+    """Return the key by which the cache and the journal find the result of a call with ``batch``.
 
     The key is ``policy.key(batch)`` if the policy has a ``key``, else a digest of the batch.
     """
@@ -96,9 +96,9 @@ def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
 def can_emit_before_end(options: CallOptions) -> bool:
     """Return whether the first rows of a call may be emitted before the call has ended.
 
-    Return ``False`` if one of these needs the whole result first: an async function, an
-    ``on_failure`` other than ``"raise"``, ``Bounds(seconds)``, or a policy with retries, a limit, a
-    circuit, a budget, a cache or a journal.
+    Return ``False`` if the stage has an option that needs the whole result first: an async
+    function, an ``on_failure`` other than ``"raise"``, ``Bounds(seconds)``, or a policy with
+    retries, a limit, a circuit, a budget, a cache or a journal.
     """
     policy = options.policy
     features = (policy.retry, policy.limit, policy.circuit, policy.budget, options.bounds.seconds)
@@ -201,9 +201,9 @@ class _BatchesOnThreads:
     """Calls a sync function with the input batches, on up to ``concurrency`` threads.
 
     Only one thread at a time takes a batch from the read-ahead ring, so the calls start in the
-    order of the input. The queue of the ``CallThreads`` contains at most one work item: the
-    permission to take the next batch. A thread that has taken a batch puts the permission back into
-    the queue, and then makes its call.
+    order of the input. For this the queue of the ``CallThreads``, the thread pool, never has more
+    than one element: the number of the next batch. A thread takes this number and the batch. Then
+    it puts the number of the following batch into the queue, and makes its call.
     """
 
     def __init__(
@@ -255,8 +255,8 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # The exit of ``running`` calls ``_close``, which closes the threads, too. But an
-                # exception that interrupts this exit could prevent the call of ``_close``.
+                # Leaving the ``with`` block calls ``_close``, which closes the threads, too. But an
+                # exception while the block is left could prevent the call of ``_close``.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
@@ -305,7 +305,7 @@ class _BatchesOnThreads:
         self._client.context.copy().run(self._partition.threads.start, run, name)
 
     def _take_turn(self, number: int) -> None:
-        """Take a batch, let another thread take the next batch, and call the user's function.
+        """Take batch ``number``, let another thread take the next, and call the user's function.
 
         The ``_Job`` of the call is put into the ring ``_jobs`` before another thread may take a
         batch. So the jobs are in the order of the batches, as the main thread expects.
@@ -347,8 +347,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # Replace the StopIteration by an error that names the user's function. Python replaces
-            # a StopIteration that leaves the generator ``outputs`` by an error without this name.
+            # Raise an error that names the user's function. If the generator ``outputs`` raised the
+            # StopIteration, Python would replace it by an error without this name.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -364,7 +364,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _trace(self) -> AbstractContextManager[object]:
-        """Return a context manager for the next call: a trace span if the call is sampled."""
+        """Return a context manager. It makes a trace span of the next call, if that is sampled."""
         tracer = self._writer.spans
         if tracer is not None:
             with self._lock:  # other threads change ``calls_to_skip``, too
@@ -434,7 +434,7 @@ class _BatchCalls:
 
     room = 1
     can_flush = False
-    """``take`` emits each result immediately, so no result ever waits for ``flush``."""
+    """``flush`` never has work: ``take`` emits each result immediately."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()

@@ -1,12 +1,14 @@
 """Makes the calls of a stage in one partition, on an event loop with its own thread.
 
-A read-ahead thread, the loop's thread and the worker's main thread serve one partition. Two rings
-connect them. On the loop, a ``CallPump`` starts the calls and takes their results::
+Three threads serve the partition: the read-ahead thread reads the input batches, the loop's thread
+makes the calls, and the worker's main thread yields the output batches to Spark. Two rings (bounded
+queues) connect them. The byte budget bounds the bytes of input batches in memory. On the loop, a
+``CallPump`` starts the calls and takes their results::
 
     Spark's iterator -> read-ahead -> [ring, byte budget] -> loop: CallPump -> [ring] -> main
 
 A deadlock is impossible: the loop never blocks, and each of the other threads waits only for its
-ring or the byte budget. Only the main thread yields batches to Spark.
+ring or the byte budget.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ HANG_UP_SECONDS: Final = 0.02
 """Seconds between two checks whether Spark has closed its socket and needs no more rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
-"""The most seconds that a stopped stage waits for cancelled calls and for the end of ``using``."""
+"""The most seconds that a stopped stage waits for cancelled calls and for the exit of ``using``."""
 
 LAST_SECONDS: Final = 0.1
 """Minimum seconds that the remaining asyncio tasks get to end, even after ``STOP_SECONDS``."""
@@ -82,7 +84,7 @@ class CallStage:
         """``surroundings``: the steps around each call, such as a look-up in the cache. The stage
         itself adds the client and the journal, after it has opened them on the loop. ``watched``:
         the function that ``LoopWatch`` watches, if it is not ``options.fn``. ``window``: keyword
-        arguments for the ``CallWindow``.
+        arguments for the ``CallWindow``, which holds the calls in flight.
         """
         self._surroundings = surroundings
         self._journal = journal
@@ -149,8 +151,8 @@ class CallStage:
                     if time.monotonic() < late_at:
                         self._watch.check()
                         continue
-                    # A user's call blocks the loop, so the loop's timer for ``Bounds(seconds)`` is
-                    # late. The main thread ends the stage in place of the timer.
+                    # The timer on the loop that enforces ``Bounds(seconds)`` is late, because a
+                    # call of the user blocks the loop. So the main thread ends the stage.
                     self._set_failure(self._timeout_error())
                     break
                 self._counters.emit(output.rows)
@@ -229,7 +231,7 @@ class CallStage:
                 if time.monotonic() > latest:
                     raise
                 # Delay _fail by one iteration of the loop. If a call raised the exception, _advance
-                # runs first, and fails the stage with an error that names the call's item.
+                # runs first, and fails the stage with an error that names the key or batch.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -259,8 +261,8 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls in a callback of the loop: ``CallWindow`` must not be used in
-                    # a task.
+                    # Start the calls in a callback of the loop: in a task, such as this host task,
+                    # ``CallWindow`` (which starts them) raises an error.
                     self._loop.call_soon(self._advance, context=self._context)
                     await self._calls_ended
             except asyncio.CancelledError:
@@ -404,8 +406,8 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # A call may have raised this exception in its first step, which runs in ``pump.move``.
-            # Then ``_call_failed`` adds a note that names the call's item.
+            # If a call has raised this exception in its first step, which runs in ``pump.move``,
+            # let ``_call_failed`` add a note that names the key or batch of the call.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)

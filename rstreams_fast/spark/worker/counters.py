@@ -24,14 +24,15 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most lines in a process's file of ended runs. After one more, ``runs.fold`` adds them up.
+"""The most lines in the file of a process. After one more, ``runs.fold`` adds the counts to sums.
 
-Each line has the final counts of one run. A run is the execution of a stage in one partition."""
+Each line has the final counts of one partition run: one execution of a stage over a partition."""
 
 ENDED_FILES: Final = 16
-"""If a host has this many files of ended runs, a process calls ``runs.fold`` after its first run.
+"""If a host has this many files of ended partition runs, a process calls ``runs.fold`` after its
+first partition run.
 
-If each task has its own process, each file has few lines, but there are many files."""
+``fold`` removes files. Otherwise many short files would remain if each task has its own process."""
 
 WRITE_SECONDS: Final = 0.2
 """Minimum seconds between two writes of the metrics file of a running partition."""
@@ -57,8 +58,8 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """Only for tasks of the drop-in daemon: the counts of the functions that have a ``Policy``
-        and that UDFs call."""
+        """The counts of each function with a ``Policy`` that a UDF calls. Only filled in workers
+        of the drop-in daemon (``rstreams_fast.spark.daemon``), which makes UDF calls overlap."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -82,7 +83,7 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Let the next ``count_failure`` ignore ``error``, a stored failure that a cache raises."""
+        """Remember ``error``, which a cache has stored and raises, so that it is not counted."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
@@ -121,8 +122,8 @@ class MetricsWriter:
         self.spans: CallSpans | None = None
         """Makes trace spans for calls of the partition; ``None`` if the user wants no spans."""
         if metrics is not None:
-            # The file name contains the id of this run, because a Spark task may run a stage more
-            # than once: coalesce gives the task several partitions, and a plan may repeat a stage.
+            # The file name contains the id of this partition run. The id of the task is not enough:
+            # coalesce gives a task several partitions, and a plan may repeat a stage.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
             if (spans := spans_of(metrics)) is not None:
                 self.spans = CallSpans(spans, counters)
@@ -160,24 +161,24 @@ class MetricsWriter:
             self._written = True
 
     def end(self) -> None:
-        """Append the final counts to the file of this process, and remove the file of this run.
+        """Move the final counts from the file of this partition run to the file of this process.
 
         Only this process writes to its file, and it appends each line by one ``write``. So a line
         never contains a part of another line. ``runs.fold`` adds up the lines of a long file.
         """
         if self._file is None:
             return
-        # Write the final counts to the file of this run, too. This file is kept if the append to
-        # the file of the process fails, for example because the disk is full.
+        # Write the final counts to the file of this partition run, too. It is kept if they cannot
+        # be appended to the file of the process, for example because the disk is full.
         self.write(last=True)
         with contextlib.suppress(OSError), _ended_lock:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # this is the first run of this process that ends
+            if lines < 0:  # this is the first partition run of this process that ends
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
-            # Two containers may have the same host name and the same pid. So the file name contains
-            # a digest, too, which differs for each process.
+            # Two containers may have the same host name and the same pid. So the file name also
+            # contains a digest that differs for each process.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = folder / f"{HOST}-{os.getpid()}-{own}-{number}{ENDED_SUFFIX}"
             # Begin with a line break: the previous line is incomplete if the disk was full.
@@ -188,7 +189,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                # Let later runs use a new file, because ``fold`` removes the present file.
+                # Use a new file for later partition runs, because ``fold`` removes this file.
                 _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 
@@ -198,7 +199,7 @@ class MetricsWriter:
 
 _ended_lock: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""The current file of this process in each metrics folder: how many runs it has, and its number."""
+"""By metrics folder: how many lines this process's current file has, and the file's number."""
 
 
 def _warn_once(folder: Path, refused: OSError) -> None:

@@ -27,7 +27,7 @@ BLOCKED_CHECKS: Final = 2
 """``LoopWatch`` warns if so many checks in a row find the loop's thread in the user's function."""
 
 MOST_PLACES: Final = 16
-"""The most lines of code for which the counters keep the seconds that the line blocked the loop."""
+"""``blocked_at`` of the metrics has at most this number of lines of code that blocked the loop."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()

@@ -1,4 +1,8 @@
-"""Opens the context manager of a ``PerWorker`` once per process, and closes it at process exit."""
+"""Opens the context manager of a ``PerWorker`` once per process, and closes it at process exit.
+
+A ``PerWorker`` is a value of the user's argument ``using``: all partitions in a worker share its
+context manager.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class _OpenManager:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            # The error of an async manager suggests "async with", which a ``PerWorker`` cannot use.
+            # Python's error suggests to use "async with", but a ``PerWorker`` cannot: say why.
             if hasattr(kind, "__aenter__"):
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise

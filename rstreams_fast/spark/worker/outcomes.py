@@ -32,8 +32,8 @@ USAGE: Final = "usage"
 """The name of the field of ``outcome`` with the units, such as tokens, that a call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""If ``at_most`` is a share (``0.1``), it is a share of the ended calls, or of 100 calls if fewer
-have ended. Without this minimum, one failure in the first three calls would end the job."""
+"""``Failures(at_most=0.1)`` allows a share of the ended calls to fail, but at least the share of
+this number of calls. Otherwise one failure in the first three calls would end the job."""
 
 
 class RowFailures:

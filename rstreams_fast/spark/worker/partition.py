@@ -1,4 +1,4 @@
-"""What every stage needs in a partition: counters, a byte budget, read-ahead and threads."""
+"""The objects that every stage has in a partition: counters, byte budget, read-ahead, threads."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ READ_AHEAD_BATCHES: Final = 16
 def size_of(batch: Any) -> int:
     """Return the bytes that an Arrow array, batch or tuple of arrays keeps in memory; at least 1.
 
-    A slice of an array keeps the whole buffers of the array in memory.
+    A slice of an array counts with the whole buffers of the array, which it keeps in memory.
     """
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
@@ -112,7 +112,7 @@ class ReadAhead:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
         """The batches that were read, as ``LeasedBatch`` objects. The stage takes them out."""
         self.on_batch: Callable[[], object] = lambda: None
-        """Called when a batch is ready, or at the end, if the last ``poll`` returned ``None``."""
+        """If ``poll`` has returned ``None``: called once, when a batch is ready or at the end."""
         self.error: BaseException | None = None
         self.ended = False
         """Whether ``poll`` has reached the end. Then it always returns ``None``."""
@@ -163,8 +163,8 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` has failed. Set ``_last_poll_was_empty`` again, so that ``run`` calls
-                # ``on_batch`` once more at its end.
+                # ``on_batch`` raised an exception, so the stage may not know of the batch. Set
+                # ``_last_poll_was_empty`` again, so that ``run`` calls ``on_batch`` at its end.
                 self._last_poll_was_empty = True
                 raise
 

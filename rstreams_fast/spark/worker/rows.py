@@ -36,7 +36,7 @@ SUB_BATCH_ROWS: Final = 1024
 """The most rows of a sub-batch: a part of an input batch that becomes an output batch."""
 
 RESULTS_SHARE: Final = 8
-"""Limits the rows of a sub-batch: its results may take 1/``RESULTS_SHARE`` of ``Bounds(bytes)``."""
+"""The results of a sub-batch may take at most 1/``RESULTS_SHARE`` of ``Bounds(bytes)``."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Layout:
 
 
 class _Batch:
-    """An input batch that is being processed: ``left`` rows are not in output batches yet."""
+    """An input batch that is being processed. ``left``: how many rows have no output yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -154,7 +154,7 @@ class _Chunk:
         self.left = len(keys)
         """How many calls of the chunk have no result yet."""
         self.first = 0
-        """The number that the ``CallWindow`` gives to the chunk's first key."""
+        """The number of the chunk's first key: the ``CallWindow`` counts the keys of its calls."""
         # Only ``OrderedSink`` uses the next two fields: the results that are not emitted yet, and
         # the number of the chunk's rows that are emitted.
         self.results: list[Any] = []
@@ -217,8 +217,7 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # The input consists of key arrays only. All of its keys are made now, so release
-                # its memory.
+                # The batch consists of key arrays only, and all of its keys are made: release it.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -305,8 +304,10 @@ class ResultColumns:
         return result
 
     def _adapt_bounds(self, bytes_per_row: float) -> None:
-        """Bound the pending calls and the rows of a chunk: their results must not exceed
-        ``Bounds(bytes)``. ``bytes_per_row`` is the average size of the latest results.
+        """Bound the pending calls and the rows of a chunk by the size of their results.
+
+        ``bytes_per_row`` is the average size of the latest results. The results of all pending
+        calls should fit in ``Bounds(bytes)``.
         """
         options = self._options
         fitting = int(options.bounds.bytes / max(bytes_per_row, 1))
@@ -314,7 +315,7 @@ class ResultColumns:
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
-        """Append an output batch: ``rows`` of the input ``batch``, and their results ``arrays``."""
+        """Queue an output: ``count`` rows of the input ``batch``, and their results ``arrays``."""
         batch.left -= count
         self.pending_rows -= count
         lease = None
@@ -331,7 +332,9 @@ class ResultColumns:
 
 
 class _RowSink(ABC):
-    """Emits the input rows with the results of their calls. A ``CallPump`` calls the methods."""
+    """Emits the input rows with the results of their calls. A ``CallPump``, which starts the calls
+    and moves their results on, calls the methods.
+    """
 
     def __init__(self, columns: ResultColumns, most_rows: int) -> None:
         self._columns = columns
@@ -449,7 +452,7 @@ class UnorderedSink(_RowSink):
         super().__init__(columns, most_rows)
         self._expected: deque[_Chunk] = deque()
         self._keys = 0
-        """The number that the ``CallWindow`` will give to the next key."""
+        """The number of the next key: the ``CallWindow`` counts the keys of its calls."""
         self._completed: defaultdict[_Batch, _Completed] = defaultdict(_Completed)
         self._waiting = 0
 

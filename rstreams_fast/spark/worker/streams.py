@@ -79,9 +79,9 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 class _BatchPublisher:
     """Publishes the input batches of the partition to one subscriber, on a thread of its own.
 
-    Each batch is delivered as soon as it is read and requested. A source that the stream iterates
-    would collect several batches before it delivers them, even if Spark sends no batch for a long
-    time. The bytes of a batch return to the byte budget when the batch is garbage.
+    Each batch is delivered as soon as it is read and requested. A stream over an iterable would
+    collect several batches before it delivers them, even if Spark sends no batch for a long time.
+    The bytes of a batch return to the byte budget when the batch is garbage.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -123,7 +123,7 @@ class _BatchPublisher:
             self._changed.notify()
 
     def take_waited(self) -> float:
-        """Return how many seconds were spent on waiting for input batches since the last call."""
+        """Return the seconds of waiting for input batches since the last call of this method."""
         with self._changed:
             waited, self._waited = self._waited, 0.0
         return waited

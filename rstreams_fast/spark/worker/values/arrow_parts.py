@@ -186,7 +186,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # The field ``key`` may be nullable here, because Arrow itself refuses a null as a map key.
+        # No check for nulls in ``key`` is needed (so it is nullable): Arrow refuses null map keys.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]

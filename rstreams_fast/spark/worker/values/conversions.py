@@ -51,9 +51,9 @@ class ValueSource(NamedTuple):
     """Where the values of a column come from. This decides how they are converted."""
 
     zone: dt.tzinfo | None = None
-    """The time zone of the Spark session. Times without a zone in a frame or a text are in this
-    zone. Other times without a zone are in the zone of the worker process, and if this field is
-    ``None``, all times without a zone are."""
+    """The time zone of the Spark session, which applies to times without a zone in a frame or a
+    text. All other times without a zone are in the time zone of the worker process. ``None``: use
+    the time zone of the worker process for frames and texts, too."""
     is_frame: bool = False
     """Whether the values come from a pandas frame or a numpy array. As in Spark, NaN and missing
     fields then become null. If the declared type needs it, numbers become booleans, booleans

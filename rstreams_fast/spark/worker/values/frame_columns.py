@@ -108,7 +108,7 @@ def _column(
     # by one: then the error for a wrong value names the row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # The column has Python objects. Spark reads those that have no zone as times in UTC.
+            # The column has Python objects. Spark takes a datetime without a zone as a time in UTC.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:

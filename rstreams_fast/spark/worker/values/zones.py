@@ -49,7 +49,7 @@ _SHORT: Final = {
 
 @functools.cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the time zone that Spark calls ``name``. ``ValueError``: Python has no such zone."""
+    """Return the time zone that Spark calls ``name``. Raises ``ValueError`` if it is unknown."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
