@@ -106,8 +106,8 @@ def map_batches(
     if isinstance(bounds, Bounds):
         if bounds.rows is not None:
             raise ValueError("map_batches(bounds): rows are not called one by one: give bytes")
-        # Here ``Bounds.rows`` counts calls. A call is pending until its batches are passed on to
-        # the output, so at most ``concurrency`` calls have output in memory.
+        # Bound the pending calls: here ``Bounds.rows`` counts calls. A call is pending until its
+        # output is passed on, so at most ``concurrency`` calls have output in memory.
         bounds = replace(bounds, rows=concurrency)
     options = options_of(
         fn,

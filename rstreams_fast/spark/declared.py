@@ -87,7 +87,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
 
 
 def with_arrow_precision(declared: _DeclaredT) -> _DeclaredT:
-    """Return ``declared`` with full precision for times and day-time intervals, as Arrow has it."""
+    """Return ``declared`` with times and day-time intervals in Arrow's precision (microseconds)."""
     from pyspark.sql import types as t
 
     def finest(part: DataType) -> DataType:

@@ -1,4 +1,7 @@
-"""The base class of stages over whole Arrow batches, and helpers for stages over DataFrames."""
+"""The base class of the stages ``map_batches`` and ``stage``, and helpers for all stages.
+
+A stage is a function from DataFrame to DataFrame: it runs the user's function in Spark's workers.
+"""
 
 from __future__ import annotations
 

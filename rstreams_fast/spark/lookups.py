@@ -127,8 +127,8 @@ def lookup(
             the amount of a call is divided among its rows, in proportion to their weights; a unit
             without weights is divided equally. With ``dedupe`` the first row of a shared call in
             the output has the amounts of the call, and the other rows have 0. A row that the cache
-            or the journal answers has 0, too. After the ``deadline`` of a row in a list, units of
-            its call are not added to the row.
+            or the journal answers has 0, too. If a row in a list reaches its ``deadline``, it does
+            not get its part of the units that the call spends later.
         bounds: A ``Bounds`` of rows, bytes and seconds for each running partition.
         metrics: The ``Metrics`` that receive live counts. Default: no metrics.
         loop_factory: Makes the event loop for the calls, one loop per partition. Default: the

@@ -45,10 +45,11 @@ PENDING_PER_CALL: Final = 64
 the calls of many later rows can start."""
 
 MAX_DEFAULT_PENDING: Final = 65_536
-"""The largest default of ``Bounds(rows)``, unless more rows than this can be in running calls."""
+"""The largest default of ``Bounds(rows)``. If running calls can have more rows, the default is the
+number of these rows."""
 
 MOST_BYTES: Final = 2**63 - 1
-"""The largest ``Bounds(bytes)``: the byte budget counts in a signed 64-bit integer."""
+"""The largest ``Bounds(bytes)``: the stage counts the bytes in a signed 64-bit integer."""
 
 
 def check_metrics(metrics: object) -> Metrics | None:
@@ -222,8 +223,8 @@ def options_of(
 ) -> CallOptions:
     """Return the checked options of a stage. A ``Policy`` of ``fn`` becomes an option.
 
-    ``on_failures`` are the values that the stage allows for ``on_failure``. ``words`` are the
-    options that need no conversion.
+    ``on_failures`` are the values that the stage allows for ``on_failure``. ``words`` are further
+    fields of ``CallOptions``, which are not changed.
     """
     policy = PolicySettings()
     if isinstance(fn, PolicyFunction):
@@ -237,7 +238,7 @@ def options_of(
     if auto:
         pending = getattr(bounds, "rows", None)
         if pending is not None and batching is not None:
-            pending = max(1, pending // (2 * batching.rows))  # the inverse of ``running_rows``
+            pending = max(1, pending // (2 * batching.rows))  # rows per call: see ``running_rows``
         most = (MOST_AUTO, policy.limit and policy.limit.concurrency, pending)
         concurrency = min(bound for bound in most if bound)
     return CallOptions(

@@ -61,12 +61,12 @@ PATTERNS: Final = (
 HOST: Final = socket.gethostname()
 
 SPARK_STAGES: Final = 256
-"""For this number of the latest Spark stages, ``Sums`` keeps the covered partitions, and the
-metrics of partitions that are not done. It needs them if Spark makes another attempt."""
+"""For this number of the latest Spark stages, ``Sums`` stores which partitions are in the sums, and
+the metrics of partitions that are not done. Both are needed if Spark makes another attempt."""
 
 MOST_KEPT: Final = 256
-"""The maximum number of ended partitions that are kept out of the sums because their state is not
-``done``. If there are more, the earliest are added to the sums."""
+"""The maximum length of ``Sums.kept``. If it is longer, its earliest elements are passed to
+``Sums.add``. Of these, only runs with the state ``stopped`` count for their partition."""
 
 Place = tuple[str, int, int]
 """Identifies a partition: the key of the stage, the number of its Spark stage, the partition's
@@ -87,7 +87,8 @@ class Sums:
         stages: A sum for each stage.
         covered: The partitions in the sums, by the stage's key and Spark's number of the stage. The
             latest stages are last.
-        kept: Ended partition runs that are not in the sums yet.
+        kept: Ended partition runs that are not in the sums yet, because their task still runs or
+            their partition is not done.
         absorbed: The names of files whose partition runs are in this object. The files may still
             exist.
     """
@@ -300,10 +301,11 @@ _ADDED: Final = [f.name for f in fields(StageMetrics) if f.name not in IDENTITY]
 
 
 def fold(folder: Path, present: int) -> None:
-    """Add the metrics of ended partitions to the sums, for this process and this host's dead ones.
+    """Add the partitions that ended in this process or in a dead process of this host to the sums.
 
     The caller must prevent other threads from writing the file of this process. ``present`` is the
-    id of the task that runs in this process: the task may begin further partitions.
+    id of the task that runs in this process. Its partitions are not added yet, because the task may
+    begin further ones.
     """
     own = process_of(os.getpid()).rpartition(" ")[0]
     name = f"{HOST}-{crc32(own.encode()):08x}"
@@ -355,7 +357,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
 
 
 def _has_ended(run: StageMetrics, own: str) -> bool:
-    """Whether a partition has ended; ``False`` if it is of another host or PID namespace."""
+    """Whether a partition run on this host and in the PID namespace ``own`` has ended."""
     if run.host != HOST or run.process.rpartition(" ")[0] != own:
         return False
     if run.pid == os.getpid():

@@ -204,7 +204,7 @@ def _pandas_column(
 
 
 def _supports_timestamps() -> bool:
-    """Whether this PySpark can return timestamps: whether it is without the bug SPARK-47202.
+    """Whether this PySpark can return timestamps, which the bug SPARK-47202 prevents.
 
     The bug is a misspelt name in PySpark's code. The version does not say whether it is fixed: a
     vendor may have corrected an older version.

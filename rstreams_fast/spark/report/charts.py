@@ -21,7 +21,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a chart. With ``bound`` it shows the bound of the line with the same ``style``."""
+    """A line of a chart. If ``bound`` is true, it bounds the line with the same ``style``."""
 
     label: str
     style: int

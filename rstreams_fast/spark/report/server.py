@@ -20,9 +20,9 @@ __all__ = ["PageServer"]
 LOOPBACK: Final = "127.0.0.1"
 
 HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""The accepted values of the header ``Host``, against DNS rebinding: the name of another site may
-resolve to 127.0.0.1, but then the browser sends that name. Any port is accepted, because an SSH
-tunnel may change it."""
+"""The accepted values of the header ``Host``. This prevents DNS rebinding: if the name of another
+site resolves to 127.0.0.1, the browser sends that name, and the server refuses the request. Any
+port is accepted, because an SSH tunnel may change it."""
 
 NEWS_SECONDS: Final = 0.5
 """Seconds between two updates of an open page."""

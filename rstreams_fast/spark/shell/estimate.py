@@ -113,7 +113,7 @@ class Estimate:
         return sum(math.ceil(part.calls(entries) / (batch or 1)) for part in workers)
 
     def units(self, policy: PolicySettings) -> dict[str, float]:
-        """Return the estimated cost of all calls: the amount of each unit that the limit counts."""
+        """Return the estimated amount of each unit (such as tokens) of the limit, for all calls."""
         limit, keys = policy.limit, list(self.sample)
         if limit is None or not limit.units or not keys:
             return {}

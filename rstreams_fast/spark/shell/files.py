@@ -59,8 +59,8 @@ _READ_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "json": {"mode": "FAILFAST"},
 }
-# Spark's default formats cut times to milliseconds, and offsets from UTC to minutes. Offsets before
-# the introduction of standard time have seconds.
+# Write microseconds, and seconds in offsets from UTC, which exist in times before standard time.
+# Spark's default formats cut times to milliseconds, and offsets to minutes.
 _TIME_FORMATS: Final[Mapping[str, str]] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",

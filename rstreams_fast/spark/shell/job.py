@@ -191,7 +191,10 @@ class Job:
 
     @property
     def journal(self) -> str | None:
-        """The URI of the journal, if any: of the function's own policy, else of ``--journal``."""
+        """The URI of the journal in the function's own policy, else of ``--journal``, if any.
+
+        A journal stores the results of calls, so that a repeated command need not make them again.
+        """
         journal = functions.policy_of(self._fn).journal
         if journal is None:
             return None
@@ -357,7 +360,7 @@ def _column(name: str) -> Any:
 
 
 def _has_entries(uri: str) -> bool:
-    """Whether a local journal has answers; ``False`` for a journal with a URI."""
+    """Whether a journal at a local path has stored results; ``False`` if ``uri`` is no path."""
     return not SCHEME.match(uri) and Path(uri).is_dir() and any(Path(uri).iterdir())
 
 

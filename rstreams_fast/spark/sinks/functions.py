@@ -53,7 +53,7 @@ _REFUSALS: Final = (BudgetSpentError.__qualname__, CircuitOpenError.__qualname__
 """The error types of attempts that a budget or an open circuit refused: they sent no rows."""
 
 OUTCOME_COLUMN: Final = "rstreams_fast.outcome"
-"""The column with each row's outcome, in the batches that the stage returns to ``_Drain``."""
+"""The column that ``lookup`` adds to the rows: the result or error of each row, for ``_Drain``."""
 
 
 class CalledSink(ABC):
@@ -85,7 +85,7 @@ class CalledSink(ABC):
 
 @dataclass(frozen=True)
 class _RowIds:
-    """A function that returns the digest of a row's key, from which ``call_id`` makes the id."""
+    """A function that returns a digest of a row's key: ``call_id`` makes the row's id from it."""
 
     names: tuple[str, ...]
     key: tuple[str, ...]
@@ -113,8 +113,8 @@ class _RowIds:
 def _only_row(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     if len(rows) > 1:
         raise RuntimeError("this call is of several rows: give call_id the one that is meant")
-    # Return the row as a dict of all columns. In a tuple, the value of a single column may itself
-    # be a dict, and ``_RowIds`` would take this dict for the row.
+    # Return the row as a dict, not as a tuple. If a tuple had a dict as its only value, ``_RowIds``
+    # would take this value for the row.
     return (dict(zip(names, rows[0], strict=True)),)
 
 
@@ -185,7 +185,7 @@ class FunctionSink(Sink):
         return f"dead-{write}-{'' if frame.batch is None else frame.batch}-"
 
     def _version(self, job: str, part: str) -> str:
-        """Return the version that is part of the journal's keys and of the ids of rows.
+        """Return a text that is part of the journal's version and of the ids of rows.
 
         It distinguishes equal rows of different jobs, batches and targets.
         """
@@ -343,7 +343,7 @@ class _Drain:
         self._dead_letters = dead_letters
         self._prefix = prefix
         self.obsolete_journal: tuple[str, str] | None = None
-        """The URI and the folder of a journal that no batch needs any more."""
+        """The URI of the journal, and its folder with results that no batch needs any more."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of ``batches``, then yield one batch with the counts of the partition."""

@@ -29,13 +29,13 @@ class Frame:
     job: str
     """The name of the job, or the id of the streaming query; empty if there is none."""
     run: str
-    """The id of this write. If the job has a name, a repetition of the write has the same id."""
+    """The id of the write. If the write has a job name, its repetitions have the same id."""
     batch: int | None = None
     """The number of the batch in a streaming query; ``None`` if the DataFrame is no stream."""
     files: tuple[str, ...] = ()
     """The files that the DataFrame reads, if this write may replace files of an earlier run."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The id of this run of the write. A repetition has another id."""
+    """The id of this one execution of the write. Each repetition has another id."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class SubscriberSink(Sink):
 
 
 class _StreamBuilder:
-    """Makes the stream of a partition. Its only element, the counts, follows the last write."""
+    """Makes the stream of a partition. It writes all batches, then has one element: the counts."""
 
     def __init__(self, factory: Callable[[], Subscriber[pa.RecordBatch]]) -> None:
         self._factory = factory
@@ -67,7 +67,10 @@ class _StreamBuilder:
 
 
 class _CountingSubscriber:
-    """Passes signals to the user's subscriber. Passes counts or a failure to emitter ``end``."""
+    """Passes signals to the user's subscriber, and counts the batches.
+
+    ``end``, the emitter of the output stream, gets the counts or the error at the end.
+    """
 
     def __init__(self, subscriber: Subscriber[pa.RecordBatch], end: Any, label: str) -> None:
         self._subscriber = subscriber

@@ -21,7 +21,7 @@ __all__ = ["enter", "leave", "sampled_context"]
 
 
 class _CurrentSpan(NonRecordingSpan):
-    """The current span during a call. It stores what the user's code adds to it in ``span``."""
+    """The current span during a call. What the user's code adds to it is stored in ``span``."""
 
     def __init__(self, context: SpanContext, span: WrittenSpan) -> None:
         super().__init__(context)

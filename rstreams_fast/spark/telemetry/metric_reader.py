@@ -166,7 +166,7 @@ of a bucket of ``StageMetrics.latencies``, so the counts are exact."""
 
 
 class Point(NamedTuple):
-    """The value of a metric for a stage and for a value of the metric's label."""
+    """A value of a metric: for one stage and, if the metric has a label, for one label value."""
 
     stage: str
     label: str

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 LABELS: Final = {"type": "error.type"}
-"""Labels of our metrics that have another name in OpenTelemetry's conventions, and this name."""
+"""The labels of our metrics whose names differ in OpenTelemetry's conventions, with those names."""
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 

@@ -27,7 +27,7 @@ MOST_SPANS: Final = 4096
 """The most ended spans of a partition that wait until they are written. More spans are dropped."""
 
 MOST_SKIPPED: Final = 2.0**40
-"""The most calls per span that ``options.sample`` can demand, even if it is almost 0."""
+"""One of at most this number of calls has a span, even if ``options.sample`` is almost 0."""
 
 WRITE_SECONDS: Final = 1.0
 """Seconds between two writes of the ended spans."""
@@ -37,9 +37,10 @@ NOT_MADE: Final = (BudgetSpentError, CircuitOpenError)
 
 
 class CallSpans:
-    """The ``Tracer`` of a partition's ``CallEngine``: makes spans of some calls, and writes them.
+    """Makes trace spans of a sample of a partition's calls, and writes them to files.
 
-    Only one thread at a time may call ``begin``, and only one thread at a time ``write``.
+    The ``CallEngine``, which makes the calls, uses the object as its ``Tracer``. Only one thread at
+    a time may call ``begin``, and only one thread at a time ``write``.
     """
 
     def __init__(self, options: SpanOptions, counters: StageMetrics) -> None:
