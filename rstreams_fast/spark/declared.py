@@ -1,7 +1,7 @@
 """Resolves a declared type (DDL string, Spark type or Arrow type) to its Spark and its Arrow type.
 
-This module has its own conversions: those of PySpark are not public, and differ between versions of
-PySpark.
+This module has its own conversions: PySpark's conversions are not public, and differ between
+versions of PySpark.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ def options_of(
     if auto:
         pending = getattr(bounds, "rows", None)
         if pending is not None and batching is not None:
-            pending = max(1, pending // (2 * batching.rows))  # rows per call: see ``running_rows``
+            # A call needs room for two lists of rows: its own list, and the list of the next call.
+            pending = max(1, pending // (2 * batching.rows))
         most = (MOST_AUTO, policy.limit and policy.limit.concurrency, pending)
         concurrency = min(bound for bound in most if bound)
     return CallOptions(

@@ -144,7 +144,7 @@ class Admission:
         return self.stopped and call.number >= self._failed_number
 
     def count_result(self, call: UdfCall) -> None:
-        """Count the bytes of the result of ``call`` as held by the task, if the result is large."""
+        """Add the bytes of the result of ``call`` to those that the task holds, if it is large."""
         if not self._most_bytes:
             return
         try:
@@ -179,7 +179,7 @@ class Admission:
                 self._wait(call, partial(self._state_is, state), left)
 
     def release_result(self, call: UdfCall) -> None:
-        """Count the bytes of the result of ``call`` as released: Spark gets the result now."""
+        """Subtract the bytes of the result of ``call``: Spark gets the result now."""
         if call.size:
             with self._changed:
                 self._held_bytes -= call.size

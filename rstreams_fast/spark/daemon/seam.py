@@ -192,7 +192,9 @@ class _Task:
         )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
-        """Return ``made``, a UDF that Spark has read; if calls may overlap, it will submit them."""
+        """Return ``made``, a UDF that Spark has read. It is changed to submit its calls if these
+        may overlap.
+        """
         if self._is_arrow:
             level = int(runner_conf.get(SPARK_CONCURRENCY_CONF, -1))
             self._concurrency = level if level > 0 else self._concurrency

@@ -153,7 +153,7 @@ def read(
         path = reader_path(path)
     words = dict(_READ_OPTIONS[kind])
     if "escape" in map(str.lower, options):
-        words.pop(_ESCAPE_OF_ESCAPE, None)  # Spark then uses the user's escape
+        words.pop(_ESCAPE_OF_ESCAPE, None)  # by default Spark uses the value of ``escape``
     reader = spark.read.format(kind).options(**{**words, **options})
     if types is None:
         return reader.load(path)

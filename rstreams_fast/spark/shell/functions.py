@@ -70,8 +70,8 @@ def with_policy(
 ) -> tuple[Callable[..., Any], list[str]]:
     """Return ``fn`` with a policy from the arguments ``words``, and the names of ignored arguments.
 
-    Arguments that the policy of ``fn`` has already keep their values; those in ``words`` are
-    ignored.
+    If the policy of ``fn`` has an argument already, the argument keeps its value, and the value in
+    ``words`` is ignored.
     """
     own = policy_of(fn)
     every = {each.name: getattr(own, each.name) for each in fields(own)}

@@ -155,8 +155,8 @@ class Job:
                 words["budget"] = Budget(options.call, calls=options.budget)
             if options.timeout is not None:
                 words["timeout"] = options.timeout
-            # ``--retries 0`` and ``--cache 0`` add no retries and no cache. They do not remove
-            # those of the function's own policy.
+            # ``--retries 0`` and ``--cache 0`` add no retries and no cache. They do not remove the
+            # retries and the cache of the function's own policy.
             if options.retries is not None:
                 words["retry"] = Retry(options.retries) if options.retries else None
             words["cache"] = Cache(options.cache) if options.cache else None

@@ -299,8 +299,8 @@ class PostgresSink(Sink):
     def _staging_table(self, frame: Frame) -> str:
         """Return the name of the staging table of this run of the write.
 
-        All runs of a write use the same prefix, by which a later run finds the tables that are
-        left.
+        All runs of a write use the same prefix. By this prefix a later run finds the tables that
+        earlier runs have not dropped.
         """
         text = ascii((frame.job, _batch_number(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

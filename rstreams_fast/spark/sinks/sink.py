@@ -35,7 +35,7 @@ class Frame:
     files: tuple[str, ...] = ()
     """The files that the DataFrame reads, if this write may replace files of an earlier run."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The id of this one execution of the write. Each repetition has another id."""
+    """The id of this one run of the write. Each repetition has another id."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ class Sink(ABC):
         """Return a function that writes the batches of a partition, and yields its counts."""
 
     def begin(self, frame: Frame) -> bool:  # noqa: ARG002
-        """Prepare a write. Return ``False`` if an earlier run of it was committed already."""
+        """Prepare a write. Return ``False`` if an earlier run of the write was committed."""
         return True
 
     def commit(self, frame: Frame, tokens: list[str], rows: int) -> bool:  # noqa: ARG002
-        """Commit a write. Return ``False`` if another run of it was committed meanwhile."""
+        """Commit a write. Return ``False`` if another run of the write was committed meanwhile."""
         return True
 
     def finish(self, frame: Frame) -> None:  # noqa: B027 - most have nothing to remove

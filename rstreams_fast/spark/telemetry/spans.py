@@ -54,7 +54,7 @@ class CallSpans:
         self._due = 0.0
         self._factor = 1
         self._rest = 0.0
-        """The number of calls to the next span is rounded down. This is the rest, below 1."""
+        """The number of calls to the next span is rounded down. This is the fraction cut off."""
         self._tokens, self._since = options.most, time.monotonic()
 
     def begin(self) -> CallSpan:

@@ -24,9 +24,10 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most lines in the file of a process. After one more, ``runs.fold`` adds the counts to sums.
+"""The most lines in a process's file of ended partition runs.
 
-Each line has the final counts of one partition run: one execution of a stage over a partition."""
+After one more line, ``runs.fold`` adds all counts to sums. A line has the final counts of one
+partition run: one execution of a stage over a partition."""
 
 ENDED_FILES: Final = 16
 """If a host has this many files of ended partition runs, a process calls ``runs.fold`` after its

@@ -30,8 +30,8 @@ def hang_up_check() -> Callable[[], bool] | None:
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # OSError: the container has no /proc
         for entry in Path("/proc/self/fd").iterdir():
-            # One of the listed descriptors is the one that iterdir itself opened for the listing.
-            # It may be closed already: then readlink raises an OSError.
+            # iterdir opens a descriptor to read the directory, and lists this descriptor, too. It
+            # may be closed already: then readlink raises an OSError.
             with suppress(OSError):
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [

@@ -24,7 +24,7 @@ LOOP_CHECK_SECONDS: Final = 0.05
 """While the main thread waits for results: seconds between two checks for a blocked loop."""
 
 BLOCKED_CHECKS: Final = 2
-"""``LoopWatch`` warns if so many checks in a row find the loop's thread in the user's function."""
+"""``LoopWatch`` warns if this many checks in a row find the loop blocked by the user's function."""
 
 MOST_PLACES: Final = 16
 """``blocked_at`` of the metrics has at most this number of lines of code that blocked the loop."""

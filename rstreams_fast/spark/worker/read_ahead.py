@@ -117,7 +117,7 @@ class ReadAhead:
         self.ended = False
         """Whether ``poll`` has reached the end. Then it always returns ``None``."""
         self.patience: float | None = None
-        """If no bytes are released for so many seconds, a batch may exceed the byte budget.
+        """If no bytes are released for this many seconds, a batch may exceed the byte budget.
         ``None``: never."""
         self._upstream = upstream
         self._budget = budget

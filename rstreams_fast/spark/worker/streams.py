@@ -25,8 +25,8 @@ BATCHES_AHEAD: Final = 2
 """How many output batches are requested from the user's stream before Spark needs them."""
 
 BUDGET_PATIENCE_SECONDS: Final = 1.0
-"""After so many seconds with the whole byte budget in use, the user's stream gets one more batch:
-it may need this batch before it can release the others."""
+"""If the byte budget has no room, and no bytes are released for this many seconds, the user's
+stream gets one more batch: it may need this batch before it can release the others."""
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 

@@ -545,8 +545,8 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
     """Return why a cast from ``given`` to ``declared`` would change the meaning of values.
 
-    Return ``None`` if it would not. Arrow itself does not refuse such casts: it fills missing
-    fields of structs with nulls, and drops unknown fields, for example.
+    Return ``None`` if the cast keeps the meaning. Arrow does not refuse casts that change it: it
+    fills missing fields of structs with nulls, and drops unknown fields, for example.
     """
     import pyarrow as pa
 
