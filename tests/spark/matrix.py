@@ -30,7 +30,7 @@ LIBRARIES: Final = (
     "pyarrow>=20",
     "numpy>=2",
     "cachetools>=5.3",
-    "lmdb>=1.4",
+    "lmdb>=1.7.1",
     "rich>=13",
     "matplotlib>=3.9",
 )
