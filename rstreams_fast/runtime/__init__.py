@@ -1,1 +1,1 @@
-"""Executors, event loops, worker threads and timers. Importing them starts no thread."""
+"""Executors, event loops, worker threads and timers. No import of this package starts a thread."""

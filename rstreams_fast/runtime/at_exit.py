@@ -1,4 +1,4 @@
-"""Calls functions at interpreter exit, so that waiting threads end before Python joins them."""
+"""Calls functions at interpreter exit that end the package's threads, before Python joins them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rstreams_fast.errors import WorkDroppedError, expect
 
 __all__ = ["call_at_exit", "is_exiting", "must_be_daemon"]
 
-# The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+# Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
 _lock = threading.RLock()
 _callbacks: list[Callable[[], object]] = []
 _exiting = False
@@ -18,10 +18,11 @@ _refused = False
 
 
 def call_at_exit(callback: Callable[[], object]) -> bool:
-    """Register ``callback``. It is called once, before Python joins the threads of this process.
+    """Register ``callback`` for interpreter exit, and return ``True``.
 
-    Returns ``False`` if the interpreter is already exiting. Then ``callback`` is never called. So a
-    thread that waits for a signal from ``callback`` must be a daemon. Thread-safe.
+    ``callback`` is called once, before Python joins the threads of this process. If the interpreter
+    is already exiting, return ``False``: ``callback`` will never be called. Then a thread that only
+    ``callback`` can end must be a daemon thread. Any thread may call this function.
     """
     global _refused  # noqa: PLW0603
     if callback in _callbacks:
@@ -30,13 +31,13 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
         if callback in _callbacks:
             return True
         if not _callbacks and not _exiting:
-            # Python calls atexit functions only after it has joined the threads. So register the
-            # function with the threading module, as concurrent.futures does. If threading has no
-            # such function, use atexit.
+            # Python calls the functions of ``atexit`` only after it has joined the threads. So use
+            # threading._register_atexit, as concurrent.futures does. If this Python's threading has
+            # no _register_atexit, use ``atexit``.
             register = getattr(threading, "_register_atexit", atexit.register)
             try:
                 register(_call_all)
-            except RuntimeError:  # the main thread has ended, so threading refuses it
+            except RuntimeError:  # the main thread has ended: threading registers no more functions
                 _note_exit()
         if _exiting:
             _refused = True
@@ -46,15 +47,15 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def must_be_daemon() -> bool:
-    """Whether the interpreter is exiting, so that ``call_at_exit`` returns ``False``.
+    """Return whether a thread that is started now must be a daemon thread.
 
-    If so, a thread that is started now must be a daemon.
+    This is so if the interpreter is exiting, and ``call_at_exit`` cannot register functions.
     """
     return _refused or not call_at_exit(_do_nothing)
 
 
 def _do_nothing() -> None:
-    """Do nothing. ``must_be_daemon`` registers this function to see if registering fails."""
+    """Do nothing. ``must_be_daemon`` registers this function to learn if it can be registered."""
 
 
 def is_exiting() -> bool:

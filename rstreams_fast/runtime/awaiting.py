@@ -1,12 +1,12 @@
-"""Keeps the event loop on which a stream is awaited, for subscriptions that other threads make.
+"""Stores the event loop on which a stream is awaited, for subscriptions that other threads make.
 
 Many objects of asyncio, such as locks, can be used only on one loop. But a stream may subscribe to
 an inner stream on the thread of a timer or worker, which runs no loop. Then a context variable of
 this module tells which loop to use. Only a caller that awaits the stream sets the variable, because
 its loop runs as long as the ``await`` lasts. A caller that blocks its thread until the stream ends
-does not set the variable: the loop may wait for this thread, and would never run the stream's work.
+does not set the variable: a loop may wait for this thread, and could not run the stream's work.
 
-This module does not import asyncio: a program without a loop never loads it.
+This module does not import asyncio, so that a program without an event loop does not load asyncio.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ __all__ = [
 ]
 
 thread_state: Final = threading.local()
-"""``thread_state.private`` is a weak reference to the private loop that runs in this thread."""
+"""``thread_state.private`` is a weak reference to the ``PrivateLoop`` that runs in this thread."""
 
 
 class Awaited(NamedTuple):
-    """Describes an awaited stream: its loop, and the work to finish before the ``await`` ends."""
+    """A stream that a task awaits: the task's event loop, and further futures it must await."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
     unclosed: set[asyncio.Future[Any]]
-    """Futures of sources and calls that are still releasing resources.
+    """Futures of sources and of calls (``map_async``) that are still releasing resources.
 
-    The caller that awaits the stream waits for these futures at the end of the stream."""
+    The task that awaits the stream also awaits these futures, after the end of the stream."""
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Add ``closing`` to ``unclosed``, until it is done. Ignore a future of another loop."""
+        """Keep ``closing`` in ``unclosed`` until it is done. Ignore a future of another loop."""
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -65,17 +65,18 @@ def _set_awaited(stream: Awaited | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # The garbage collector may close this generator in another contextvars context. Then
-        # reset() raises a ValueError.
+        # The garbage collector may close this generator while another context (``contextvars``) is
+        # active. Then reset() raises a ValueError.
         with contextlib.suppress(ValueError):
             _awaiting.reset(before)
 
 
 def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
-    """Return a context manager for a caller that subscribes to a stream and awaits it.
+    """Return a context manager for a caller that subscribes to a stream and awaits the stream.
 
-    Within it, all subscriptions inside the stream use the loop that runs now. ``unclosed`` collects
-    the futures that the caller must await before it returns.
+    Within the ``with`` block, the stream's inner subscriptions use the event loop that runs in this
+    thread. ``unclosed`` collects the futures that the caller must await before it returns. The
+    context manager has no effect if no loop, or a ``PrivateLoop``, runs in this thread.
     """
     loop = running_loop()
     if loop is None or hasattr(thread_state, "private"):
@@ -84,16 +85,16 @@ def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextMana
 
 
 def without_loop() -> AbstractContextManager[None]:
-    """Return a context manager within which ``awaited_stream`` returns ``None``.
+    """Return a context manager within whose block ``awaited_stream`` returns ``None``.
 
-    A caller that subscribes to a stream without awaiting it uses this. So does a stream that
-    several subscribers share: its subscription may outlive the ``await`` of each subscriber.
+    For a caller that subscribes to a stream but does not await the stream. Also for operators such
+    as ``share``: the shared subscription to upstream may outlive the ``await`` of each subscriber.
     """
     return _UNCHANGED if _awaiting.get() is None else _set_awaited(None)
 
 
 def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs in this thread, or else the loop on which the stream is awaited."""
+    """Return the loop that runs in this thread, or the loop that awaits the stream, or ``None``."""
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
         return here
@@ -101,5 +102,5 @@ def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return the awaited stream to which the current context belongs, or ``None``."""
+    """Return the ``Awaited`` of the current context (``contextvars``), or ``None``."""
     return _awaiting.get()

@@ -1,8 +1,8 @@
-"""Resources: a worker thread, a thread pool, an event loop, or the calling thread.
+"""Resources: one interface to a worker thread, a thread pool, an event loop or the calling thread.
 
-A resource runs the *work* of streams: functions without arguments. It runs the functions later, one
-after the other or several at once, and never blocks the thread that submits them. The submitter
-learns if the resource refuses work, or accepts work and drops it later.
+A resource runs *work*: functions without arguments that streams submit by ``execute``. Only the
+calling thread, as a resource, runs the work within ``execute``. Other resources run the work later.
+If a resource refuses work, or accepts work and drops it later, the submitter gets an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""As the executor of an operator: run work on the thread that signals or requests elements."""
+"""The argument ``executor="caller"``: run work on the thread that signals or requests elements."""
 
 _process_id = os.getpid()
 
@@ -57,11 +57,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def process_id() -> int:
-    """Return the id of this process. A forked child has another id.
+    """Return the id of this process, without the system call of ``os.getpid()``.
 
-    ``os.getpid()`` returns the same id. But it makes a system call, which would take most of the
-    time of a subscription. An object that owns a thread stores the id when it is made. If the id
-    differs later, this process is a forked child, and the thread exists only in the parent.
+    The system call would take most of the time of a subscription. An object that owns a thread
+    stores the id when it is made. If ``process_id()`` returns another id later, this process is a
+    forked child, and the thread exists only in the parent.
     """
     return _process_id
 
@@ -72,19 +72,19 @@ T = TypeVar("T")
 
 
 class Resource(Protocol):
-    """Runs work: functions without arguments. Any thread may call any method."""
+    """Runs work (functions without arguments). Any thread may call any method."""
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have the resource call ``work`` soon, on its thread.
+        """Have ``work()`` called soon, on a thread of the resource.
 
-        If the resource refuses the work, this raises an exception. If the resource accepts the work
-        but drops it later, ``when_dropped`` is called with an error. That happens when a pool is
-        shut down with ``cancel_futures``, or when a loop is closed.
+        If the resource refuses the work, ``execute`` raises an exception. If the resource accepts
+        the work but drops it later, ``when_dropped`` is called with an error. For example, a pool
+        drops work in ``shutdown(cancel_futures=True)``, and a loop drops work when it is closed.
         """
         ...
 
     def close(self) -> None:
-        """Let the threads of this resource end after all accepted work. Does not wait for them."""
+        """End the threads of this resource after all accepted work. Do not wait for their end."""
         ...
 
 
@@ -96,8 +96,8 @@ _Mailbox = SimpleQueue["Work | None"]
 
 
 def _run_works(mailbox: _Mailbox) -> None:
-    # This thread refers to the queue ``mailbox``, not to the ``Worker``. So a worker that nobody
-    # uses any more is garbage-collected, and its finalizer ends this thread.
+    # The worker's thread runs this function, and refers to the queue ``mailbox``, but not to the
+    # ``Worker``. So an unused ``Worker`` is garbage-collected, and its finalizer ends the thread.
     while (work := mailbox.get()) is not None:
         try:
             work()
@@ -111,7 +111,7 @@ def _close_workers() -> None:
 
 
 class Worker:
-    """A resource with one thread, which is started for the first work.
+    """A resource with its own thread. The first call of ``execute`` starts the thread.
 
     The thread ends when the worker is closed or garbage-collected.
     """
@@ -119,7 +119,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
@@ -128,7 +128,7 @@ class Worker:
         weakref.finalize(self, self._mailbox.put, None).atexit = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Queue ``work`` for the thread. Raises ``WorkDroppedError`` if the worker is closed."""
+        """Queue ``work`` for the thread. If the worker is closed, raise a ``WorkDroppedError``."""
         with self._lock:
             if self._closed:
                 why = ": the interpreter exits" if is_exiting() else ""
@@ -151,7 +151,7 @@ class Worker:
             try:
                 thread.start()
             except BaseException:
-                # After a KeyboardInterrupt the thread may run nevertheless. close() ends it.
+                # After a KeyboardInterrupt in start() the thread may be running. close() ends it.
                 self.close()
                 raise
             self._thread = thread
@@ -161,8 +161,8 @@ class Worker:
 
     def close(self) -> None:
         if self._pid != process_id():
-            # This is a forked child. The thread exists only in the parent, and the lock may be
-            # locked for ever, because another thread may have held it at the fork.
+            # This process is a forked child, without the worker's thread. Do not take the lock: if
+            # a thread of the parent held it at the fork, it is never released in the child.
             return
         with self._lock:
             if not self._closed:
@@ -174,20 +174,20 @@ class Worker:
 
 
 class Trampoline(threading.local):
-    """Keeps calls from nesting, by a queue of calls for each thread.
+    """Prevents deep recursion: a call of ``run`` within ``run`` only queues its work.
 
-    While a thread is within ``run``, further calls of ``run`` on that thread only queue their work.
+    Each thread has its own queue.
     """
 
     def __init__(self) -> None:
         self.queue: deque[Work] | None = None
 
     def run(self, work: Work, /) -> None:
-        """Call ``work``, and then the work that was queued meanwhile.
+        """Call ``work``, and then the work that nested calls of ``run`` have queued meanwhile.
 
-        If this thread is already within ``run``, ``work`` is only queued. If a piece of work raises
-        an exception, the queued work is still called, because it belongs to other callers. Then the
-        outermost ``run`` raises the first exception.
+        If this thread is already within ``run``, only queue ``work``. If ``work`` raises an
+        exception, the queued work is still called, because it belongs to other callers. Afterwards
+        the outermost ``run`` raises the first exception.
         """
         if self.queue is not None:
             self.queue.append(work)
@@ -206,11 +206,11 @@ class Trampoline(threading.local):
                 raise first_error
         finally:
             self.queue = None
-            del first_error  # the error's traceback keeps this frame: avoid a reference cycle
+            del first_error  # its traceback refers to this frame: break the reference cycle
 
 
 def take_held(held: list[T]) -> T | None:
-    """Remove and return the only item of ``held``. If it was removed before, return ``None``."""
+    """Remove and return the only item of ``held``, or return ``None`` if it was removed before."""
     try:
         return held.pop()
     except IndexError:
@@ -218,28 +218,29 @@ def take_held(held: list[T]) -> T | None:
 
 
 def cancelled_by_executor() -> WorkDroppedError:
-    """Return the error for work that a pool dropped, for example in ``shutdown``."""
+    """Return the error for work that a pool accepted and later dropped, such as in ``shutdown``."""
     return WorkDroppedError("the executor cancelled work that it had accepted")
 
 
 def nonblocking_submit(executor: Executor) -> Callable[..., Future[Any]]:
-    """Return the method of ``executor`` that submits without waiting.
+    """Return the method of ``executor`` that submits a call without waiting for room in a queue.
 
-    A ``BoundedExecutor``, for example, has the method ``submit_at_once``. If the executor has no
-    such method, return ``submit``.
+    This method is ``submit_at_once`` of a ``BoundedExecutor``. For an executor without
+    ``submit_at_once`` it is ``submit``.
     """
     submit: Callable[..., Future[Any]] = getattr(executor, "submit_at_once", executor.submit)
     return submit
 
 
-# Each resource has a trampoline of its own. The reason: work of one stream can wait for another
-# stream on the same thread. In one queue the work of the second stream would wait for ever.
+# Each resource has its own trampoline. With one trampoline for all streams, a thread could
+# deadlock: work of stream A waits until stream B has ended, but the work of B waits in the
+# trampoline's queue until the work of A has returned.
 
 
 class _ExecutorResource:
     def __init__(self, executor: Executor) -> None:
         self._submit = nonblocking_submit(executor)
-        self._trampoline = Trampoline()  # for an executor that runs work within submit()
+        self._trampoline = Trampoline()  # for a user's executor that runs work within submit()
 
     def _run_held(self, held: list[Work]) -> None:
         work = take_held(held)
@@ -252,15 +253,14 @@ class _ExecutorResource:
         try:
             future = self._submit(self._run_held, held)
         except Exception:
-            # A pool that cannot start another thread raises in submit(), but has queued the work.
-            # So one of its threads may already have taken the work out of ``held``. Then the work
-            # is accepted: do not raise.
+            # If a pool cannot start another thread, its submit() queues the work, and then raises.
+            # If one of its threads has taken the work out of ``held``, the work runs: do not raise.
             if take_held(held) is None:
                 return
             raise
 
         def report_dropped(future: Future[Any]) -> None:
-            # A pool whose initializer raised sets the exception of the future, and runs no work.
+            # A pool whose initializer has raised runs no work, and ``future`` has an exception.
             if held and take_held(held) is not None:
                 dropped = None if future.cancelled() else future.exception()
                 when_dropped(dropped or cancelled_by_executor())
@@ -268,7 +268,7 @@ class _ExecutorResource:
         future.add_done_callback(report_dropped)
 
     def close(self) -> None:
-        """Do nothing: the executor's owner shuts it down."""
+        """Do nothing: the user, who made the executor, shuts it down."""
 
 
 class _CallerResource:
@@ -279,16 +279,17 @@ class _CallerResource:
         self._trampoline.run(work)
 
     def close(self) -> None:
-        """Do nothing: the calling thread does not belong to the resource."""
+        """Do nothing: the calling thread does not belong to this resource."""
 
 
 # -- an event loop ---------------------------------------------------------------------------------
 
 
 class _LoopWork:
-    """Work in a loop's queue.
+    """A callback of an event loop that calls ``work`` once.
 
-    If the loop drops this object before calling it, the finalizer calls ``when_dropped``.
+    If the loop is closed before it runs the callback, the finalizer of this object calls
+    ``when_dropped``.
     """
 
     __slots__ = ("_when_dropped", "_work")
@@ -304,7 +305,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At interpreter exit Python may have set the global call_from_finalizer to None already.
+        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
@@ -327,28 +328,28 @@ class _LoopResource:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # otherwise __del__ would report the refused work as dropped
+            task._work = None  # the caller gets an exception, so __del__ must not report the work
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise
 
     def close(self) -> None:
-        """Do nothing: the loop's owner closes it."""
+        """Do nothing: the user, who made the event loop, closes it."""
 
 
-# -- choosing a resource ---------------------------------------------------------------------------
+# -- the resource for the argument ``executor`` of an operator -------------------------------------
 
 
 def check_executor(executor: object) -> None:
-    """Raise a ``TypeError`` if streams cannot run their work on ``executor``."""
+    """Raise a ``TypeError`` if a stream cannot run its work on ``executor``."""
     if executor is None:
         return
     if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
-        # Work of streams needs the memory of this interpreter. So refuse pools of processes and
-        # pools of interpreters. If the executor is such a pool, the module of its class is in
-        # sys.modules. So no import is needed here.
+        # A stream's work uses objects of this interpreter. So refuse pools of processes and pools
+        # of interpreters. The modules of these pools are not imported here: if ``executor`` is such
+        # a pool, the module of its class is in sys.modules already.
         for module, name in (
             ("concurrent.futures.process", "ProcessPoolExecutor"),
             ("concurrent.futures.interpreter", "InterpreterPoolExecutor"),
@@ -368,7 +369,10 @@ def check_executor(executor: object) -> None:
 
 
 def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
-    """Return a resource that runs work on ``executor``. If that is ``None``, on a new thread."""
+    """Return a resource that runs work on ``executor``, or on a new ``Worker`` if it is ``None``.
+
+    ``name`` is the name of the worker's thread.
+    """
     check_executor(executor)
     if executor is None:
         return Worker(name)

@@ -1,4 +1,4 @@
-"""A lock that is usable in a forked child."""
+"""A lock that a forked child can use, even if a thread of the parent held the lock at the fork."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["ForkLock"]
 
 
 class ForkLock:
-    """A reentrant lock that is free in a forked child, whichever thread of the parent held it.
+    """A reentrant lock that is free in a forked child, even if the parent held it at the fork.
 
-    The process may be forked while a thread changes the data that the lock guards. Then the child
-    sees half a change. Use this lock only where half a change does no harm.
+    The process may be forked while a thread changes the data that the lock protects. Then the child
+    sees an incomplete change. Use this lock only where this does no harm.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ForkLock:
         _locks.add(self)
 
     def _renew(self) -> None:
-        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:

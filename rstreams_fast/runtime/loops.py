@@ -1,10 +1,11 @@
 """Event loops as resources that run work: the running loop, a given loop, or a private loop.
 
-A private loop has its own thread, which is started for the first work. The thread ends when the
-loop is closed, or when no subscription uses the loop any more. A subscription that is made on the
-thread of a private loop uses the same loop. Such a subscription gets a *share*: a handle that keeps
-the loop open. Before a private loop closes, it cancels all unfinished tasks. It waits for these
-tasks, for asynchronous generators and for its default executor. So nothing outlives the loop.
+A private loop has its own thread, which the first work starts. The thread ends when the loop is
+closed, or when no subscription uses the loop any more. A subscription that is made on the thread of
+a private loop uses the same loop. It gets a *share*: a handle that keeps the loop open.
+
+Before a private loop closes, it cancels all unfinished tasks. It waits for these tasks, for
+asynchronous generators and for its default executor. So none of them outlives the loop.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How many times at most a private loop cancels all unfinished tasks before it closes. A cancelled
-#: task may start new tasks, so once may not be enough.
+#: The largest number of times that a closing private loop cancels all unfinished tasks. A cancelled
+#: task may start new tasks, so the loop may have to cancel several times.
 CANCELLATIONS: Final = 100
 
-#: Seconds for which a private loop that closes waits for tasks that release resources.
+#: Seconds for which a closing private loop waits for the tasks in ``closing_tasks``.
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that release resources. A private loop that closes waits for them before cancelling them.
+"""Tasks that release resources. A closing private loop first waits for them, and then cancels them.
 
 Only the thread that runs a task's loop adds the task to this set."""
 
@@ -59,9 +60,9 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return a resource that runs work on ``loop``.
 
-    If ``loop`` is ``None``, the resource uses the loop that runs in this thread. If there is none,
-    it uses the loop on which the stream is awaited, or else a private loop. ``name`` names the
-    thread of the private loop. Raises ``WorkDroppedError`` if the loop is closed.
+    If ``loop`` is ``None``, use the loop that runs in this thread. If no loop runs in this thread,
+    use the loop on which the stream is awaited. If the stream is not awaited, make a private loop,
+    whose thread gets the name ``name``. If the loop is closed, raise ``WorkDroppedError``.
     """
     if loop is None:
         loop = running_or_awaiting_loop()
@@ -83,7 +84,11 @@ def _private_loop_of_thread(loop: asyncio.AbstractEventLoop) -> PrivateLoop | No
 
 
 class HeldLoop:
-    """A resource that runs work on a loop. The loop stays open until ``release`` is called."""
+    """A resource that runs work on an event loop, and keeps the loop open until ``release``.
+
+    The end of a stream calls ``close``, which has no effect here. So the tasks of the stream can
+    use the loop until they have ended, too.
+    """
 
     __slots__ = ("_on_loop",)
 
@@ -94,27 +99,27 @@ class HeldLoop:
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Do nothing: when the stream has ended, its tasks may still need the loop."""
+        """Do nothing: the tasks of the ended stream may still need the loop, until ``release``."""
 
     def release(self) -> None:
-        """Close the loop, if it is a private loop."""
+        """Allow the loop to close. Only a private loop closes; a loop of the user stays open."""
         self._on_loop.close()
 
 
 class PrivateLoop:
     """A private event loop and its thread. Any thread may call any method.
 
-    Normally the loop closes when the main thread has ended. With ``serves_threads`` the loop stays
-    open, because other threads may still need it. Then its thread is a daemon.
+    By default the loop closes at the latest when the main thread has ended. If ``serves_threads``
+    is true, the loop stays open for other threads, and its thread is a daemon.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._serves_threads = serves_threads
-        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._closed = False
-        self._close_requested = False  # True after close(), even if shares are still open
+        self._close_requested = False  # True after close(), even if open shares keep the loop open
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -143,8 +148,7 @@ class PrivateLoop:
             loop.close()
             raise
         except BaseException:
-            # After a KeyboardInterrupt the thread may run nevertheless. If so, have it close the
-            # loop.
+            # After a KeyboardInterrupt in start() the thread may be running: end the thread.
             self._closed = True
             _stop(loop)
             raise
@@ -158,7 +162,7 @@ class PrivateLoop:
     def share(self) -> Resource | None:
         """Return a handle that keeps the loop open for another subscription.
 
-        ``None`` if the loop is closed.
+        Return ``None`` if the loop is closed.
         """
         with self._lock:
             if self._closed:
@@ -167,16 +171,19 @@ class PrivateLoop:
         return _Share(self)
 
     def count_closed_share(self) -> None:
-        """Count one open handle less. If none is left, and ``close`` was called, end the loop."""
+        """Decrement the number of open handles. ``_Share.close`` calls this.
+
+        If no handle is open any more, and ``close`` was called before, end the loop.
+        """
         with self._lock:
             self._shares -= 1
             if self._close_requested and not self._shares:
                 self.end()
 
     def close(self) -> None:
-        """Stop the thread as soon as all handles that ``share`` returned are closed.
+        """Stop the loop's thread as soon as all handles that ``share`` returned are closed.
 
-        The thread first does the work that was accepted. This call does not wait for the thread.
+        The thread first runs all work that was submitted before. Do not wait for the thread's end.
         """
         with self._lock:
             self._close_requested = True
@@ -184,9 +191,9 @@ class PrivateLoop:
                 self.end()
 
     def end(self) -> None:
-        """Stop the thread soon, even if handles that ``share`` returned are not closed.
+        """Stop the loop's thread soon, even if handles that ``share`` returned are still open.
 
-        This call does not wait for the thread.
+        Do not wait for the thread's end.
         """
         with self._lock:
             self._closed = True
@@ -207,32 +214,32 @@ class _Share:
         self._private.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Close this handle, so that the private loop may end. A second ``close`` does nothing."""
+        """Close this handle, so that the private loop may end. A second call does nothing."""
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed:
             self._private.count_closed_share()
 
     def __del__(self) -> None:
-        # At interpreter exit Python may have set the global call_from_finalizer to None already.
+        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
         if not self._closed and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # a closed loop raises RuntimeError
+    with contextlib.suppress(RuntimeError):  # the loop is closed already
         loop.call_soon_threadsafe(_stop_after_callbacks, loop)
 
 
 def _stop_after_callbacks(loop: asyncio.AbstractEventLoop) -> None:
-    # Queue loop.stop behind the callbacks that the loop has queued. One of these callbacks may send
-    # the last signal of a stream.
+    # Do not stop the loop before it has run the callbacks that are in its queue now: one of them
+    # may send the last signal of a stream.
     loop.call_soon(loop.stop)
 
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> None:
-    # This thread refers to the PrivateLoop only weakly. So a PrivateLoop that nobody uses any more
-    # is garbage-collected, and its finalizer ends this thread.
+    # The loop's thread runs this function, and has only a weak reference to the PrivateLoop. So an
+    # unused PrivateLoop is garbage-collected, and its finalizer ends the thread.
     thread_state.private = private
     error: BaseException | None = None
     try:
@@ -254,14 +261,14 @@ def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[PrivateLoop]) -> 
 def _finish(
     loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    """Run the coroutine ``step``, one step of ending a loop.
+    """Run the coroutine ``step`` on ``loop``, which is being closed.
 
-    An exception of the step is returned, not raised, so that the caller can do the next step.
+    An exception of ``step`` is returned, not raised, so that the caller can run the next step.
     """
     error: BaseException | None = None
     task = loop.create_task(step)
     task.add_done_callback(lambda _: loop.stop())
-    while not task.done():  # a callback of the user may have stopped the loop before
+    while not task.done():  # a user's callback may stop the loop before ``task`` is done
         try:
             loop.run_forever()
         except BaseException as raised:

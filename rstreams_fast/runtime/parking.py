@@ -1,9 +1,9 @@
-"""Helpers for threads that wait without polling, and checks that a thread may wait at all.
+"""Lets a thread wait without polling, and refuses waits that would block a loop or never end.
 
-A thread without work arms a *bell*: it stores a function in the bell that wakes this thread. Then
-it sleeps. A thread with work for the sleeping thread rings the bell, which calls the function.
+A thread without work arms a ``Doorbell``: it stores a function that wakes the thread. Then it
+sleeps. A thread that has work for the sleeping thread rings the bell, which calls the function.
 
-This module does not import asyncio: a program without a loop never loads it.
+This module does not import asyncio, so that a program without an event loop does not load asyncio.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
     "signallers_of_thread",
 ]
 
-#: The longest single wait of the main thread on Windows, in seconds. There a signal cannot
+#: The longest single wait of the main thread on Windows, in seconds. On Windows a signal cannot
 #: interrupt a wait for a lock. So the main thread wakes up again and again to handle signals.
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
 
-#: Whether only one thread of this process runs Python code at a time.
+#: Whether this Python has a global interpreter lock (GIL).
 HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -56,9 +56,10 @@ def new_event() -> threading.Lock:
 def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
     """Wait until ``event`` is set. Return ``False`` if it is not set within ``timeout`` seconds.
 
-    If a signal handler raises an exception (``KeyboardInterrupt``), the wait ends.
+    ``event`` is a lock of ``new_event``. If a signal handler raises an exception, such as
+    ``KeyboardInterrupt``, the wait ends, and the exception propagates.
     """
-    # Only the main thread handles signals. Other threads need not wake up to check for signals.
+    # Only the main thread handles signals. So only the main thread must wake up to handle them.
     if threading.current_thread() is not threading.main_thread():
         longest = threading.TIMEOUT_MAX
         return event.acquire(timeout=longest if timeout is None else min(timeout, longest))
@@ -73,23 +74,23 @@ def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
 
 
 class Doorbell:
-    """Wakes one waiting thread or task.
+    """Wakes one waiting thread or task, without a lost wake-up.
 
-    To wait: call ``arm``, check the state again, then sleep. To wake: change the state, then call
-    ``ring``. ``arm`` and ``ring`` exclude each other by a lock or the GIL. So either the check sees
-    the change, or ``ring`` calls the function that ``arm`` got, which wakes the waiter. ``ring``
-    calls this function at most once after each ``arm``.
+    To wait for a change of some state: call ``arm(waker)``, check the state again, then sleep. To
+    wake the waiter: change the state, then call ``ring``. A lock or the GIL prevents that ``arm``
+    and ``ring`` overlap. So either the waiter's check sees the change, or ``ring`` calls ``waker``.
+    After each ``arm``, ``waker`` is called at most once.
     """
 
     __slots__ = ("_lock", "_waker")
 
     def __init__(self) -> None:
-        # Reentrant: a finalizer that calls ``ring`` may run on the thread that holds the lock.
+        # Reentrant: a finalizer may interrupt the thread that holds this lock, and call ``ring``.
         self._lock = threading.RLock()
         self._waker: Callable[[], object] | None = None
 
     def arm(self, waker: Callable[[], object]) -> None:
-        """Set ``waker``. The next call of ``ring`` calls it once, on the thread of that call."""
+        """Store ``waker``. The next ``ring`` calls ``waker`` once, on the thread that rings."""
         with self._lock:
             self._waker = waker
 
@@ -98,7 +99,7 @@ class Doorbell:
             self._waker = None
 
     def ring(self) -> None:
-        """Call the function that the last ``arm`` got, unless a ``ring`` has done so already."""
+        """Call the ``waker`` of the last ``arm``, unless an earlier ``ring`` has called it."""
         if HAS_GIL and self._waker is None:
             return
         with self._lock:
@@ -108,19 +109,20 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function of one stream: returns whether this thread is just sending a signal of that stream.
+"""A function that returns whether the calling thread is within a signal of a certain stream.
 
-If so, no other thread can send signals of that stream meanwhile."""
+If so, no other thread can send signals of this stream before the calling thread returns."""
 
 _thread_state: Final = threading.local()
 
 
 def signallers_of_thread() -> list[Signaller]:
-    """Return this thread's list of ``Signaller`` functions.
+    """Return this thread's list of ``Signaller`` functions, to detect a wait that cannot end.
 
-    A window or a group gets its elements from the signals of its stream. Suppose that code within
-    such a signal subscribes to the window, and then waits for elements of the window: its thread
-    would wait for itself. So on subscription a window or a group adds a function to the list.
+    A window or a group gets its elements from the signals of the stream that it is a part of.
+    Suppose that a function of this stream subscribes to the window, and then waits for elements of
+    the window. The thread would wait for itself, because only this thread can send the elements. To
+    detect this, ``subscribe`` of a window or a group adds a function to the list.
     """
     try:
         return _thread_state.signallers  # type: ignore[no-any-return]
@@ -130,9 +132,9 @@ def signallers_of_thread() -> list[Signaller]:
 
 
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
-    """Raise ``RuntimeError`` if this thread would wait for signals that only itself can send.
+    """Raise ``RuntimeError`` if this thread would wait for signals that only this thread can send.
 
-    ``signallers`` are the ``Signaller`` functions of the streams for whose signals it would wait.
+    ``signallers`` has a ``Signaller`` function for each stream whose signals the wait needs.
     """
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(
@@ -143,7 +145,7 @@ def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or ``None``."""
+    """Return the event loop that runs in this thread, or ``None`` if no loop runs in it."""
     get: Any = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     loop: asyncio.AbstractEventLoop | None = None if get is None else get()
     return loop
@@ -153,8 +155,8 @@ def refuse_in_loop(what: str, instead: str) -> None:
     """Raise ``RuntimeError`` if an event loop runs in this thread: a wait would block the loop.
 
     Args:
-        what: The name of the blocking call, for the message.
-        instead: What to do instead, for the message.
+        what: The name of the blocking call, for the error message.
+        instead: What the user should do instead of the blocking call, for the error message.
     """
     if running_loop() is not None:
         raise RuntimeError(

@@ -1,8 +1,8 @@
-"""Threads that all streams share, for work that timers start.
+"""A pool of threads that all streams share. Runs the work of operators with a timer.
 
-Such work may be slow, because it calls a subscriber, but it must not delay other work. So no work
-waits for a busy thread: if all threads are busy, another thread is started. A thread without work
-ends after ``THREAD_IDLE_SECONDS``.
+Such work may be slow, because it calls subscribers, but it must not delay the work of other
+streams. So no work waits for a busy thread: if all threads are busy, another thread is started. A
+thread without work ends after ``THREAD_IDLE_SECONDS``.
 """
 
 from __future__ import annotations
@@ -19,38 +19,42 @@ from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
-#: Seconds after which an idle thread ends. Work that comes before that needs no new thread.
+#: Seconds after which an idle thread ends. During this time new work can use the idle thread.
 THREAD_IDLE_SECONDS: Final = 0.1
 
 _numbers = itertools.count(1)
 
 
 class SharedThreads:
-    """A resource (see ``runtime.executors``) for all streams of the process. It is never closed."""
+    """A resource that runs work on a pool of threads of unlimited size, shared by all streams.
 
-    # Work is kept in a deque, not in a SimpleQueue. Before CPython 3.13, SimpleQueue.get(timeout)
-    # may wait for ever. That happens if an item wakes the thread just when its time-out is over,
-    # and another thread takes the item.
+    See ``runtime.executors`` for the interface of resources. The pool is never closed.
+    """
+
+    # The queue is a deque, not a SimpleQueue. Before CPython 3.13, SimpleQueue.get(timeout=...) may
+    # wait for ever. This happens if an item comes just at the time-out, and another thread takes
+    # it.
 
     def __init__(self, idle_seconds: float = THREAD_IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
         self._queue: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
-        """One event for each sleeping thread. Releasing the event wakes the thread."""
-        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+        """Events of ``new_event``, one for each sleeping thread. ``release`` wakes the thread."""
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._idle = 0
         """The number of idle threads.
 
-        A new thread increments the number itself. The code that starts the thread must not: if a
-        signal handler raises an exception there, the code does not know whether the thread runs."""
+        Each new thread increments this number itself. ``execute``, which starts the thread, cannot
+        do so: if a signal handler raises an exception during the start, ``execute`` does not know
+        whether the thread runs."""
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Have ``work`` called soon on a shared thread.
+        """Have ``work()`` called soon on a thread of the pool.
 
-        Raises ``WorkDroppedError`` if no thread can be started because the interpreter exits, and
-        ``RuntimeError`` if no thread can be started for another reason.
+        If a new thread is needed, but cannot be started, raise a ``WorkDroppedError`` at
+        interpreter exit, and otherwise a ``RuntimeError``.
         """
         with self._lock:
             if self._idle <= len(self._queue):
@@ -69,7 +73,7 @@ class SharedThreads:
             raise
 
     def close(self) -> None:
-        """Do nothing: the threads end when they are idle."""
+        """Do nothing: each thread ends by itself when it has been idle for some time."""
 
     def _run_works(self) -> None:
         while (work := self._next()) is not None:
@@ -77,7 +81,7 @@ class SharedThreads:
             del work
 
     def _next(self) -> Work | None:
-        """Wait for the next work, and return it. After ``idle_seconds`` without work: ``None``."""
+        """Wait for the next work and return it, or return ``None`` after ``idle_seconds``."""
         with self._lock:
             self._idle += 1
         while True:
@@ -87,8 +91,9 @@ class SharedThreads:
                     return self._queue.popleft()
                 self._waiting.append(event := new_event())
             if not event.acquire(timeout=self._idle_seconds):
-                # If execute() has just released ``event``, the event is no longer in the list, and
-                # ``remove`` raises a ValueError. Then there is work: look at the queue again.
+                # The wait has timed out. If execute() has released ``event`` just after that, it
+                # has also removed ``event`` from the list, and ``remove`` raises a ValueError. Then
+                # the queue has work, so stay in the loop.
                 with self._lock, suppress(ValueError):
                     self._waiting.remove(event)
                     self._idle -= 1
@@ -99,7 +104,7 @@ _shared = SharedThreads()
 
 
 def shared_threads() -> SharedThreads:
-    """Return the shared threads of this process. A forked child gets new ones."""
+    """Return the shared pool of threads of this process. A forked child gets a new pool."""
     global _shared  # noqa: PLW0603
     if _shared.pid != process_id():
         _shared = SharedThreads()

@@ -1,11 +1,11 @@
-"""Timers: they call functions (*work*) at a later time. An *alarm* is one planned call.
+"""Timers, which call functions (*work*) at a later time. An *alarm* is one planned call.
 
-All streams share the thread of one timer. So the work of an alarm must be short, and must not be
-user code. Longer work must be handed to another thread.
+All streams share the thread of one timer. So the work of an alarm must be short, and must not call
+user code. An operator with longer work must submit that work to another thread.
 
-A cancelled alarm drops its work at once. But it stays in the queue until its time comes, or until
-the queue has grown to ``_sweep_at`` alarms. So ``cancel`` takes little time. The queue is at most a
-few times longer than the number of pending alarms.
+``cancel`` takes little time: it drops the work of the alarm immediately, but leaves the alarm in
+the queue. The alarm leaves the queue when its time comes, or when the queue has grown to
+``_sweep_at`` alarms. The queue is at most a few times longer than the number of pending alarms.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Seconds without alarms after which the timer's thread ends. The thread does not end at once, or a
-#: stream that sets and cancels one alarm after another would start a thread for each alarm.
+#: Seconds without alarms after which the timer's thread ends. If the thread ended immediately, a
+#: stream that sets and cancels one alarm after another would start a new thread for each alarm.
 IDLE_SECONDS: Final = 0.1
 
-#: The length at which the queue first removes its cancelled alarms. It removes them again when it
-#: is twice as long as after the last removal.
+#: The length at which a queue first removes its cancelled alarms. The queue removes cancelled
+#: alarms again when it is twice as long as after the last removal.
 SWEEP_AT: Final = 64
 
 
@@ -51,18 +51,18 @@ class Alarm(Protocol):
     """A planned call, which can be cancelled."""
 
     def cancel(self) -> None:
-        """Cancel the call. Any thread may do this, any number of times. Never blocks.
+        """Cancel the planned call. Any thread may do this, any number of times. Never blocks.
 
-        References to the work are dropped at once. Work that has begun goes on.
+        References to the work are dropped immediately. If the work is running already, it goes on.
         """
         ...
 
 
 class Timer(Protocol):
-    """A clock that calls functions later. Any thread may use it. The functions may use it, too."""
+    """A clock that calls functions later. Any thread, and these functions, may call its methods."""
 
     def now(self) -> float:
-        """Return the time in seconds, from an arbitrary start. The time never goes back."""
+        """Return the time in seconds since an arbitrary start. The time never goes back."""
         ...
 
     def call_later(
@@ -70,21 +70,21 @@ class Timer(Protocol):
     ) -> Alarm:
         """Have ``work()`` called once, ``seconds`` (>= 0) from now or a little later.
 
-        ``call_later`` returns before ``work`` is called. The timer makes one call at a time, in
-        order of time. It reports exceptions of ``work`` to ``on_dropped_error``. ``call_later``
-        raises ``WorkDroppedError`` if the timer is closed. If the timer is closed later, but before
-        it has called ``work``, it calls ``when_dropped`` instead.
+        ``call_later`` returns before ``work`` is called. The timer makes one call at a time, in the
+        order of their times. Exceptions of ``work`` go to ``on_dropped_error``. If the timer is
+        closed, ``call_later`` raises ``WorkDroppedError``. If the timer is closed after
+        ``call_later``, but before the call of ``work``, it calls ``when_dropped(error)`` instead.
         """
         ...
 
 
 def runs_slow_work(timer: Timer | None) -> bool:
-    """Whether ``timer`` may itself run slow work of streams, such as calls of subscribers."""
+    """Return whether the work of an alarm of ``timer`` may be slow, and may call subscribers."""
     return getattr(timer, "runs_slow_work", False) is True
 
 
 def check_timer(timer: T) -> T:
-    """Return ``timer``; raise a ``TypeError`` if it is neither a timer nor ``None``."""
+    """Return ``timer``, or raise a ``TypeError`` if ``timer`` is neither a timer nor ``None``."""
     for method in ("now", "call_later"):
         if timer is not None and not callable(getattr(timer, method, None)):
             raise TypeError(
@@ -95,7 +95,7 @@ def check_timer(timer: T) -> T:
 
 
 class _Alarm:
-    """A planned call. The timer makes the call only if ``take`` comes before ``cancel``."""
+    """A planned call. ``take`` begins the call, and returns ``False`` if ``cancel`` came before."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -119,20 +119,20 @@ class _Alarm:
 
 
 class _Queue:
-    """Alarms in order of time.
+    """The queue of a timer's alarms, in the order of their times.
 
     Any thread may call ``count_cancelled`` and read ``pending``. The other methods may be called by
-    one thread at a time. But a signal handler or a finalizer on that thread may add an alarm while
-    a method runs. So each method must work even if an alarm is added between any two of its steps.
+    one thread at a time. But a signal handler or a finalizer may interrupt a method on this thread,
+    and add an alarm. So each method must work even if an alarm is added between two of its steps.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
-        # The heap holds tuples, because comparing tuples runs no Python code. So no signal handler
-        # or finalizer runs while heapq changes the heap.
+        # The items of the heap are tuples, because the comparison of these tuples runs no Python
+        # code. So no signal handler or finalizer can run while heapq changes the heap.
         self._heap: list[tuple[float, int, _Alarm]] = []
-        self._numbers = itertools.count()  # keeps alarms of the same time in order
+        self._numbers = itertools.count()  # orders alarms that have the same time
         self._sweep_at = SWEEP_AT
         self._pending = DemandCounter()
         self._on_empty = on_empty
@@ -153,8 +153,8 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        # If a signal handler or finalizer has added an alarm meanwhile, the new list lacks this
-        # alarm. Then keep the old heap.
+        # If a signal handler or a finalizer has added an alarm to ``heap`` meanwhile, the alarm is
+        # missing in ``pending``. Then keep the old heap.
         if self._heap is heap and len(heap) == count:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
@@ -164,16 +164,16 @@ class _Queue:
             self._on_empty()
 
     def next_due(self) -> float:
-        """Return the time of the next pending alarm. Infinity if no alarm is pending."""
+        """Return the time of the next pending alarm, or infinity if no alarm is pending."""
         while self._heap and not (first := self._heap[0])[2].pending:
             if self._heap[0] is first:
                 heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
-        """Remove and return the next pending alarm, if its time is ``until`` or earlier.
+        """Remove and return the next pending alarm, if its time is not later than ``until``.
 
-        Otherwise return ``None``. The caller must run the alarm.
+        Otherwise return ``None``. The caller must run the work of the returned alarm.
         """
         while self.next_due() <= until and self._heap:
             alarm = heapq.heappop(self._heap)[2]
@@ -201,7 +201,7 @@ def _drop(alarm: _Alarm) -> None:
             report_dropped(raised, "what was told that its alarm was dropped raised")
 
 
-# -- the timer's thread ----------------------------------------------------------------------------
+# -- the timer that streams use: a thread that sleeps until the next alarm -------------------------
 
 _timers: weakref.WeakSet[_TimerThread] = weakref.WeakSet()
 
@@ -212,16 +212,16 @@ def _close_timers() -> None:
 
 
 class _TimerThread:
-    """The queue of alarms and the thread that runs the alarms. A forked child gets a new object."""
+    """A queue of alarms, and the thread that runs their work. A forked child gets a new object."""
 
     def __init__(self) -> None:
         self.pid = process_id()
         self.queue = _Queue(self._on_empty)
-        # The lock is reentrant: a finalizer that takes it may run on the thread that holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._wake_event = new_event()
         self._thread: threading.Thread | None = None
-        self._wakes_at = -math.inf  # the time at which the thread's present sleep ends
+        self._wakes_at = -math.inf  # the time until which the thread sleeps now
         self._ends_at = math.inf
         self._was_empty = False
         self._closed = False
@@ -244,8 +244,8 @@ class _TimerThread:
 
     def _on_empty(self) -> None:
         if self.pid != process_id():
-            # This is a forked child. The thread exists only in the parent, and the lock may be
-            # locked for ever, because another thread may have held it at the fork.
+            # This process is a forked child, without the timer's thread. Do not take the lock: if a
+            # thread of the parent held it at the fork, it is never released in the child.
             return
         with self._lock:
             self._was_empty = True
@@ -264,8 +264,8 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # If start() raised a KeyboardInterrupt, the new thread may be running nevertheless. The
-            # new thread ends as soon as it sees that self._thread is another thread or None.
+            # After a KeyboardInterrupt in start() the new thread may be running. It ends as soon as
+            # it sees that self._thread is None or another thread.
             self._thread = None
             raise
         _timers.add(self)
@@ -279,10 +279,15 @@ class _TimerThread:
                 if self._thread is threading.current_thread():
                     self._thread = None
                     if self.queue.pending > 0 and not self._closed:
-                        self._start()  # an exception ended this thread, but alarms are pending
+                        # An exception has ended this thread, but alarms are pending. So start a new
+                        # thread for these alarms.
+                        self._start()
 
     def _run_due_alarms(self) -> float | None:
-        """Run all due alarms; return the seconds to sleep, or ``None`` to end the thread."""
+        """Run the work of all due alarms.
+
+        Return the seconds for which the thread must sleep, or ``None`` if the thread must end.
+        """
         while True:
             with self._lock:
                 if self._thread is not threading.current_thread():
@@ -301,15 +306,15 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._ends_at = math.inf
-            # The queue was empty a moment ago, and may soon be empty again, if the stream cancels
-            # this alarm, too. Then this thread must end after about IDLE_SECONDS. So it sleeps no
-            # longer than that. Otherwise each cancel of the last alarm would have to wake it.
+            # The queue was empty a moment ago. If the stream cancels the new alarm, too, the queue
+            # is empty again, and this thread must end after about IDLE_SECONDS. If the thread slept
+            # longer, each cancel of the last alarm would have to wake the thread.
             if was_empty:
                 due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:
             due = self._ends_at
             if due <= now:
-                self._thread = None  # so that the next alarm starts another thread
+                self._thread = None  # this thread ends, so the next alarm must start a new thread
                 return None
         else:
             due = self._ends_at = now + IDLE_SECONDS
@@ -318,7 +323,7 @@ class _TimerThread:
 
 
 class ThreadTimer:
-    """A timer with its own thread, which the first alarm starts.
+    """A timer with its own thread, which the first alarm (planned call) starts.
 
     The thread sleeps until an alarm is due. It ends soon after the last alarm, or when the
     interpreter exits. A forked child starts its own thread. Alarms that were set before the fork
@@ -337,14 +342,14 @@ class ThreadTimer:
         seconds = check_seconds("seconds", seconds)
         thread = self._timer_thread
         if thread.pid != process_id():
-            # This is a forked child: start a new thread. If two threads do so at the same time, the
-            # child gets two timer threads, which does no harm.
+            # This process is a forked child, so start a new thread. Two threads may do so at the
+            # same time. Then the child has two timer threads, which does no harm.
             thread = self._timer_thread = _TimerThread()
         return thread.add(time.monotonic() + seconds, work, when_dropped)
 
     @property
     def pending(self) -> int:
-        """The number of alarms that are set, and were neither run nor cancelled."""
+        """The number of alarms (planned calls) that were neither run nor cancelled yet."""
         return self._timer_thread.queue.pending
 
 
@@ -356,15 +361,15 @@ def default_timer() -> Timer:
     return _default
 
 
-# -- a manual clock --------------------------------------------------------------------------------
+# -- a timer for tests -----------------------------------------------------------------------------
 
 
 class ManualTimer:
     """A timer for tests. Its clock starts at 0, and moves only when ``advance`` is called.
 
-    Pass it as the argument ``timer`` to an operator that uses a clock. Before ``advance`` returns,
-    it does all work that has become due, such as delivering the elements of ``interval``. Any
-    thread may use it.
+    Pass a ``ManualTimer`` as the argument ``timer`` to an operator that uses a clock. ``advance``
+    runs all work that becomes due, such as delivering the elements of ``interval``, before it
+    returns. Any thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -377,7 +382,7 @@ class ManualTimer:
     ```
     """
 
-    #: The work of this timer's alarms may be slow, because only the test waits for it.
+    #: The work of alarms may be slow, because only the test that calls ``advance`` waits.
     runs_slow_work = True
 
     def __init__(self) -> None:
@@ -387,13 +392,13 @@ class ManualTimer:
         self._moving = threading.Lock()
 
     def now(self) -> float:
-        """Return the time to which the clock was moved, in seconds."""
+        """Return the time of the clock, in seconds. The clock starts at 0."""
         return self._now
 
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Have ``advance`` call ``work()`` once it has moved the clock by ``seconds`` from now.
+        """Have ``advance`` call ``work()`` when it has moved the clock by ``seconds`` from now.
 
         See ``Timer.call_later``.
         """
@@ -402,16 +407,16 @@ class ManualTimer:
             return self._queue.add(self._now + seconds, work, when_dropped)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward by ``seconds``. Do all work that becomes due, on this thread.
+        """Move the clock forward by ``seconds``, and run all work that becomes due on this thread.
 
-        While a piece of work runs, ``now`` returns the time for which the work was planned.
+        While ``work`` of ``call_later`` runs, ``now`` returns the time for which it was planned.
 
         Args:
             seconds: A finite number >= 0.
 
         Raises:
-            RuntimeError: Another call of ``advance`` is running, on another thread or on this one,
-                if work that it does calls ``advance``.
+            RuntimeError: Another call of ``advance`` is running on another thread. Or a function
+                that ``advance`` runs calls ``advance``.
         """
         seconds = check_seconds("seconds", seconds)
         if not self._moving.acquire(blocking=False):
@@ -426,12 +431,12 @@ class ManualTimer:
                 if alarm is None:
                     if due > until:
                         return
-                    continue  # the due alarm was cancelled after next_due() had seen it
+                    continue  # the due alarm was cancelled between next_due() and take()
                 _run(alarm)
         finally:
             self._moving.release()
 
     @property
     def pending(self) -> int:
-        """The number of alarms that are set, and were neither run nor cancelled."""
+        """The number of alarms (planned calls) that were neither run nor cancelled yet."""
         return self._queue.pending

@@ -1,10 +1,10 @@
-"""Limits for how long streams occupy an event loop or a thread of an executor without a break.
+"""Limits how long a stream occupies an event loop, or a thread of an executor, without a break.
 
-A *turn* is a millisecond in which the drains (loops that deliver elements) of one consumer may work
-on the consumer's event loop or thread. The consumer is a task that awaits elements, or a stage with
-a queue of its own. A drain that is not done when the turn ends pauses until the next turn, so that
-other tasks of the loop, or other work of the executor, run. No thread holds a paused drain, so any
-thread may cancel the stream.
+A *drain* is the loop of a subscription that delivers elements. A *turn* is a time slice of a
+millisecond in which the drains of one consumer may run on the consumer's event loop or thread. The
+consumer is a task that awaits elements, or an operator with its own queue. A drain that is not done
+at the end of the turn pauses until the next turn. Meanwhile, other tasks of the loop, or other work
+of the executor, can run. No thread runs a paused drain, so any thread may cancel the stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TURN_SECONDS", "Turns"]
 
 TURN_SECONDS: Final = 0.001
-"""Seconds for which a drain may occupy a loop or another executor. One burst may take longer."""
+"""The length of a turn, in seconds. A turn lasts longer if one list of elements takes longer."""
 
 
 class _Paused(Protocol):
@@ -31,12 +31,12 @@ class _Paused(Protocol):
 
 
 class Turns:
-    """Keeps the paused drains of one consumer until the consumer's next turn.
+    """Stores the paused drains (loops that deliver elements) of a consumer until its next turn.
 
-    A turn is the millisecond for which drains (loops that deliver elements) may occupy an event
-    loop or a thread. ``pause`` calls the argument ``wake``, which must make the consumer begin
-    another turn. ``on_threads`` says whether turns without an event loop have a time limit, too:
-    ``leave`` must end them.
+    A turn is a time slice of a millisecond in which drains may occupy an event loop or a thread.
+    ``pause`` calls the argument ``wake``, which must have the consumer begin another turn. If
+    ``on_threads`` is true, turns on a thread without an event loop have the time limit, too. The
+    consumer must end these turns by ``leave``.
     """
 
     __slots__ = ("_loop", "_on_threads", "_paused", "_thread", "_until", "wake")
@@ -45,28 +45,28 @@ class Turns:
         self.wake: Callable[[], object] | None = wake
         self._on_threads = on_threads
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0  # the id of the thread whose turn has a time limit; 0: none
+        self._thread = 0  # the id of the thread (without a loop) whose turn has a time limit, or 0
         self._until = 0.0
         self._paused: deque[_Paused] = deque()
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Begin a turn (a millisecond of work) on ``loop``.
+        """Begin a turn (a time slice of a millisecond) on ``loop``.
 
-        If ``loop`` is ``None``, this thread runs no loop. Then the turn has no time limit, unless
-        ``on_threads`` was given.
+        ``loop`` is ``None`` if this thread runs no event loop. Then the turn has no time limit,
+        unless the argument ``on_threads`` of ``Turns`` was true.
         """
         self._loop = loop
         self._thread = get_ident() if loop is None and self._on_threads else 0
         self._until = perf_counter() + TURN_SECONDS
 
     def leave(self) -> None:
-        """End the turn of this thread. The thread may go on with other work."""
+        """End the turn of this thread. The thread can then do other work without a time limit."""
         self._thread = 0
 
     def is_over(self) -> bool:
-        """Return whether the turn's millisecond is over.
+        """Return whether the time slice of the current turn is over.
 
-        On another thread than that of the turn or of its loop, the result is always ``False``.
+        Only the thread of the turn can get ``True``. Any other thread always gets ``False``.
         """
         if perf_counter() < self._until:
             return False
@@ -74,7 +74,10 @@ class Turns:
         return get_ident() == self._thread if loop is None else running_loop() is loop
 
     def pause(self, paused: _Paused) -> None:
-        """Store a paused drain (a loop that delivers elements). ``resume_paused`` resumes it."""
+        """Store a paused drain (a loop that delivers elements), and wake the consumer.
+
+        ``resume_paused`` resumes the drain in the consumer's next turn.
+        """
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:
@@ -90,7 +93,7 @@ class Turns:
         for _ in range(count):
             try:
                 drain = paused.popleft()
-            except IndexError:  # the method end() has emptied the deque meanwhile
+            except IndexError:  # another thread has called end(), which empties the deque
                 break
             drain.resume()
             if self.is_over():
@@ -98,7 +101,7 @@ class Turns:
         return count > 0
 
     def end(self) -> None:
-        """Forget all paused drains (loops that deliver elements): none will be resumed."""
+        """Drop all paused drains (loops that deliver elements), because the stream has ended."""
         self.wake = self._loop = None
         self._thread = 0
         self._paused.clear()
