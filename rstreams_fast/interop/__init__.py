@@ -1,5 +1,6 @@
-"""Bridges to other libraries, a module for each library.
+"""Bridges to other libraries: one module for each library.
 
-``rstreams_fast.interop.reactivex``: observables of RxPY. ``rstreams_fast.interop.rsocket``: streams
-over RSocket. ``rstreams_fast.interop.asyncio_streams``: a subscriber that writes to a socket.
+``rstreams_fast.interop.reactivex`` converts observables of RxPY. ``rstreams_fast.interop.rsocket``
+sends streams over RSocket. ``rstreams_fast.interop.asyncio_streams`` has a subscriber that writes
+to a socket.
 """

@@ -16,18 +16,19 @@ __all__ = ["WriterSubscriber"]
 class WriterSubscriber(Subscriber[bytes]):
     """Writes each element (``bytes``), and awaits ``writer.drain()`` before the next element.
 
-    So at most ``prefetch`` elements and the writer's own buffer (its ``high`` water mark) are held,
-    however slowly the other side reads. Make the subscriber on the writer's loop. Signals may come
-    from any thread, one after the other (§1.3). A lost connection cancels upstream, and ``run``
-    raises the error. The caller closes the writer. The subscriber serves one subscription and
-    cancels any other (§2.5).
+    So the memory in use is bounded, even if the other end of the connection reads slowly: it has at
+    most ``prefetch`` elements, and the writer's own buffer (up to its ``high`` water mark).
+    Construct this subscriber on the event loop of ``writer``. Signals may come from any thread, one
+    after the other (§1.3). If the connection is lost, upstream is cancelled, and ``await run``
+    raises the error. The caller must close the writer. The subscriber accepts one subscription
+    and cancels any other (§2.5).
 
     Args:
         writer: An ``asyncio.StreamWriter``.
-        prefetch: Elements that are requested in advance.
+        prefetch: The number of elements that are requested in advance.
 
     Attributes:
-        run: The ``Run``: await it for the end, or cancel it.
+        run: The ``Run`` of this subscriber. Await it to wait for the end, or call its ``cancel``.
     """
 
     __slots__ = ("_writing", "run")
@@ -49,29 +50,29 @@ class WriterSubscriber(Subscriber[bytes]):
         self.run: Run = from_publisher(self._writing).for_each(bool)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5).
+        """Accept the first subscription and cancel any other subscription (§2.5).
 
         Args:
-            subscription: The subscription.
+            subscription: The subscription to upstream.
         """
         self._writing.on_subscribe(subscription)
 
     def on_next(self, element: bytes, /) -> None:
-        """Write the element, after all earlier ones.
+        """Write ``element`` to the writer, after all earlier elements.
 
         Args:
-            element: The bytes.
+            element: The bytes to write.
         """
         self._writing.on_next(element)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error of upstream.
+        """End the ``Run`` with the error of upstream.
 
         Args:
-            error: An exception instance.
+            error: The error of upstream, an exception instance.
         """
         self._writing.on_error(error)
 
     def on_complete(self) -> None:
-        """End when all elements are written."""
+        """End the ``Run`` as soon as all elements are written."""
         self._writing.on_complete()

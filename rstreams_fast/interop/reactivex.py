@@ -33,7 +33,7 @@ __all__ = ["from_observable", "observe_on", "to_observable"]
 
 T = TypeVar("T")
 
-#: Elements that are requested in advance for an observer.
+#: The number of elements that are requested in advance, because an observer makes no requests.
 _AHEAD = 256
 
 
@@ -45,18 +45,17 @@ def from_observable(
     capacity: int | None = None,
     on_drop: Callable[[T], object] | None = None,
 ) -> Stream[T]:
-    """Return a stream of the elements of an observable, which sends without requests.
+    """Return a stream of the elements of an observable, buffered until they are requested.
 
-    Each subscriber has its own subscription to the observable, which is disposed of when the
-    subscriber cancels. ``None``, which RxPY allows, ends the stream with a ``NoneSignalError``
-    (§2.13).
+    An observable sends elements without requests. Each subscriber of the stream has its own
+    subscription to the observable. If the subscriber cancels, its subscription is disposed of. RxPY
+    allows the element ``None``. In the stream it is an error: a ``NoneSignalError`` (§2.13).
 
     Args:
         observable: An observable of RxPY.
-        overflow: What happens to an element when there is no demand and the buffer is full; see
-            ``Overflow``.
-        capacity: The most elements held, as in ``create``.
-        on_drop: Called with each element that is dropped, as in ``create``.
+        overflow: What happens to an element when the buffer is full; see ``Overflow``.
+        capacity: The size of the buffer, in elements. Default: as in ``create``.
+        on_drop: ``on_drop(element)`` is called for each element that is dropped.
     """
     _check_observable(observable)
 
@@ -73,7 +72,8 @@ def from_observable(
         def on_completed() -> None:
             emitter.complete()
 
-        # An observable that sends within subscribe() cannot be disposed of yet: take_while ends it.
+        # An observable may send elements before its subscribe() returns. Then there is no
+        # disposable yet. So take_while ends the observable if the stream was cancelled.
         heard = observable.pipe(operators.take_while(lambda _: not emitter.cancelled))
         subscription = heard.subscribe(on_next, on_error, on_completed)
         emitter.on_cancel(subscription.dispose)
@@ -82,12 +82,12 @@ def from_observable(
 
 
 def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
-    """Return any publisher as a cold observable: each observer has a subscription of its own.
+    """Return any publisher as a cold observable: each observer has its own subscription.
 
-    An observer cannot request, so 256 elements are requested in advance. Disposing of the
-    subscription cancels. The observer is called on the thread that signals the elements. A
-    synchronous publisher begins only when ``subscribe`` has returned to RxPY's scheduler, like
-    RxPY's own sources. So RxPY's ``take`` can end an infinite publisher.
+    An observer makes no requests, so 256 elements are requested in advance. If the observer
+    disposes of its subscription, the publisher is cancelled. The observer is called on the thread
+    that signals the elements. As with RxPY's own sources, RxPY's scheduler starts a synchronous
+    publisher only after ``subscribe`` has returned. So RxPY's ``take`` can end it.
 
     Args:
         publisher: Any object with ``subscribe``.
@@ -103,17 +103,19 @@ def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
 def observe_on(
     executor: Executor | asyncio.AbstractEventLoop | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[reactivex.Observable[T]], reactivex.Observable[T]]:
-    """Return an operator for ``pipe``: the operators below it run on ``executor``, after a bounded
-    buffer.
+    """Return an operator for RxPY's ``pipe``. The operators after it run on ``executor``.
 
-    RxPY's ``observe_on`` has an unbounded buffer. Here the sending thread waits until there is
-    room, or until the observer disposes. An error comes after the elements before it, as with RxPY.
-    A thread that runs an event loop cannot wait: up to ``prefetch`` elements that it sends without
-    demand are held. One more element raises a ``RuntimeError``, which ends the observable.
+    RxPY's own ``observe_on`` has an unbounded buffer. This operator has a buffer of ``prefetch``
+    elements. If the buffer is full, the thread that sends an element waits until there is room, or
+    until the observer disposes of its subscription. As in RxPY, errors come after earlier elements.
+
+    A thread that runs an event loop cannot wait. If the buffer is full, up to ``prefetch`` further
+    elements from such a thread are held. The next element ends the observable with a
+    ``RuntimeError``.
 
     Args:
-        executor: As in ``Stream.publish_on``.
-        prefetch: The most elements in the buffer.
+        executor: The executor, as in ``Stream.publish_on``.
+        prefetch: The size of the buffer, in elements.
     """
     check_capacity("prefetch", prefetch)
     if isinstance(executor, str):
@@ -144,9 +146,10 @@ def _check_observable(observable: object) -> None:
 def _observe(
     stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
 ) -> DisposableBase:
-    """Subscribe ``observer`` to ``stream``, then call ``then``; return what disposes of them.
+    """Subscribe ``observer`` to ``stream``, and then call ``then``.
 
-    RxPY's scheduler makes both calls, usually after this function has returned.
+    RxPY's scheduler makes both calls, usually after this function has returned. The returned
+    disposable cancels the stream, and the calls if the scheduler has not made them yet.
     """
     end = SyncSubscriber(
         observer.on_next,
@@ -164,22 +167,22 @@ def _observe(
 
 
 class _ObservablePublisher:
-    """Publishes the elements of an observable to one subscriber, and is also the subscription.
+    """Publishes the elements of an observable to one subscriber. Is also the subscription.
 
-    The sending thread waits for demand. A thread that runs an event loop cannot wait: its elements
-    are held until they are requested. The sender takes the whole demand at once, so that it takes
-    the lock only once for each request.
+    The thread that sends an element waits for demand. A thread that runs an event loop cannot wait,
+    so its elements are held until they are requested. The sending thread moves the whole demand to
+    ``_left``, and can then send as many elements without the lock.
     """
 
     def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
         self._observable = observable
         self._most_held = most_held
-        self._held: deque[Any] = deque()  # while elements are held, there is no demand
-        self._end: Callable[[], object] | None = None  # the terminal signal, if elements are held
+        self._held: deque[Any] = deque()  # elements without demand, sent on an event loop
+        self._end: Callable[[], object] | None = None  # the terminal signal that waits for _held
         self._subscriber: Subscriber[Any]
         self._changed = threading.Condition(threading.RLock())
         self._demand = 0
-        self._left = 0  # demand that the sender took and has not used
+        self._left = 0  # the part of the demand that only the sending thread uses
         self._cancelled = False
         self._subscription: DisposableBase | None = None
 
@@ -188,9 +191,9 @@ class _ObservablePublisher:
         subscriber.on_subscribe(self)
 
     def begin(self) -> None:
-        """Subscribe to the observable. Call this after the observer is connected.
+        """Subscribe to the observable. Call this after the observer has subscribed.
 
-        A synchronous observable sends all of its elements, and waits for room, within this call.
+        A synchronous observable sends all its elements, and waits for demand, within this call.
         """
         subscriber = self._subscriber
         heard = self._observable.pipe(operators.take_while(self._wait))
@@ -226,7 +229,7 @@ class _ObservablePublisher:
             subscription.dispose()
 
     def _wait(self, _element: object) -> bool:
-        # The result false ends the observable, because the subscriber has cancelled.
+        # take_while calls this before each element. After a cancel, false ends the observable.
         if self._left == 0 and not self._cancelled:
             with self._changed:
                 while not self._demand and not self._cancelled:

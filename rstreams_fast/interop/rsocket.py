@@ -1,7 +1,8 @@
 """RSocket (``rsocket`` on PyPI): serves streams over RSocket, and returns responses as streams.
 
-The classes of RSocket differ a little from Reactive Streams: the last element and the completion
-may come in one call, ``request`` sends a frame, and all calls must be made on one event loop.
+RSocket's publishers and subscribers differ from Reactive Streams in three points. One call may
+signal the last element and the completion. ``request`` sends a frame to the server. All calls must
+be on one loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ with importing("rsocket", __name__, "'rstreams_fast[rsocket]'"):
 
 __all__ = ["from_rsocket", "to_rsocket"]
 
-#: The largest number that a frame can request. To RSocket it means "all".
+#: The largest ``n`` that a request frame can contain. To RSocket this ``n`` means "all elements".
 _MOST = 2**31 - 1
 
 
@@ -33,16 +34,16 @@ def to_rsocket(
     loop: asyncio.AbstractEventLoop | None = None,
     prefetch: int = 256,
 ) -> RSocketPublisher:
-    """Return ``publisher`` as an RSocket publisher, which a request handler returns.
+    """Return ``publisher`` as an RSocket publisher, for a request handler to return.
 
-    The payloads are delivered on ``loop``, when the client requests them. Another element ends the
-    stream with a ``TypeError``. An empty payload ends it with a ``ValueError``, because ``rsocket``
-    would lose it.
+    The payloads are delivered on ``loop``, when the client requests them. An element that is not a
+    payload ends the stream with a ``TypeError``. A payload without data and metadata ends the
+    stream with a ``ValueError``, because ``rsocket`` would lose such a payload.
 
     Args:
         publisher: A publisher of ``rsocket.payload.Payload``, with ``bytes`` as data or metadata.
         loop: The server's event loop. Default: the running loop.
-        prefetch: Payloads that are requested in advance.
+        prefetch: The number of payloads that are requested in advance.
     """
     loop = asyncio.get_running_loop() if loop is None else loop
     payloads = from_publisher(publisher).map(_checked_payload)
@@ -52,16 +53,15 @@ def to_rsocket(
 def from_rsocket(
     request: Callable[[], Any], /, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> Stream[Any]:
-    """Return a stream of the payloads that answer a request.
+    """Return a stream of the payloads that a server sends in response to an RSocket request.
 
-    Example: ``from_rsocket(lambda: client.request_stream(payload))``. Each request of a subscriber
-    is sent to the server. A request for 2**31 - 1 or more means "all" in RSocket.
+    Example: ``from_rsocket(lambda: client.request_stream(payload))``. Each ``request(n)`` of a
+    subscriber is sent to the server. To RSocket an ``n`` of 2**31 - 1 or more means "all elements".
 
     Args:
         request: A function that makes the RSocket request. It is called for each subscriber, on
-            ``loop``, at the subscriber's first request.
-        loop: The client's event loop, on which the subscriber is called, too. Default: the running
-            loop.
+            ``loop``, when the subscriber first requests elements.
+        loop: The client's event loop, which signals to subscribers. Default: the running loop.
     """
     if not callable(request):
         raise TypeError(f"request must be callable, got {type(request).__name__}")
@@ -69,7 +69,7 @@ def from_rsocket(
 
 
 def _checked_payload(payload: Any) -> Any:
-    """Return ``payload``, if ``rsocket`` can send it. Otherwise the client would wait for ever."""
+    """Return ``payload``, or raise an error if ``rsocket`` would fail to send it to the client."""
     if not isinstance(payload, Payload):
         raise TypeError(f"to_rsocket: an element must be a Payload, got {type(payload).__name__}")
     for part in (payload.data, payload.metadata):
@@ -99,9 +99,9 @@ class _Requested(Publisher[Any]):
 
 
 class _RequestSubscription:
-    """The subscription to the answers of a request, and RSocket's subscriber to them.
+    """The subscription to the responses of an RSocket request. Is also RSocket's subscriber.
 
-    The methods that begin with an underscore run on the loop.
+    Any thread may call ``request`` and ``cancel``. All other methods run on the event loop.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class _RequestSubscription:
         self._loop.call_soon_threadsafe(self._ask, min(n, _MOST))
 
     def cancel(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a closed loop has no connection to cancel
+        with contextlib.suppress(RuntimeError):  # if the loop is closed, so is the connection
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _ask(self, n: int) -> None:
@@ -129,7 +129,8 @@ class _RequestSubscription:
         if self._requester is not None:
             self._requester.request(n)
             return
-        try:  # the request's own frame contains the first demand
+        try:
+            # The frame of the RSocket request itself carries the first request for elements.
             self._requester = self._make_request()
             self._requester.initial_request_n(n).subscribe(self)
         except Exception as error:
@@ -141,10 +142,10 @@ class _RequestSubscription:
             if self._requester is not None:
                 self._requester.cancel()
 
-    # -- RSocket's Subscriber, called on the loop --------------------------------------------------
+    # -- the methods of RSocket's ``Subscriber`` ---------------------------------------------------
 
     def on_subscribe(self, subscription: Any) -> None:
-        pass  # the requester is the subscription
+        pass  # ``_requester`` takes requests and the cancel, so ``subscription`` is not needed
 
     def on_next(self, payload: Any, is_complete: bool = False) -> None:
         if not self._ended:
