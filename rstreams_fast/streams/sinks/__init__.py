@@ -1,1 +1,1 @@
-"""The ends of streams: subscribers, iterators and functions that consume the elements."""
+"""The consumers of streams: subscribers, iterators, and functions that return a result."""

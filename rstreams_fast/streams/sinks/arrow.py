@@ -25,7 +25,7 @@ def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
-    """Do the same as ``to_arrow``, but await the end of the stream."""
+    """Return the same table as ``to_arrow``, but await the end of the stream."""
     return await collect_async(publisher, _TableCollector(pyarrow_for("to_arrow_async"), schema))
 
 
@@ -36,12 +36,12 @@ class _TableCollector:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # ``from_batches`` is fast. It raises if an element is no record batch or differs in schema.
+        # ``from_batches`` is fast, but accepts only record batches with the same schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # Add the elements one by one. ``add`` accepts other Arrow data, and its errors describe
-            # the wrong element.
+            # ``add`` accepts other Arrow data, too, and its error message describes the element
+            # that does not fit. So add the elements one by one.
             for element in elements:
                 self.add(element)
         else:
@@ -84,7 +84,7 @@ class _TableCollector:
         schema = self._pa.schema([]) if self._schema is None else self._schema
         if self._tables and len(schema):
             return self._pa.concat_tables(self._tables)
-        # ``concat_tables`` would lose the number of rows of tables without columns.
+        # For tables without columns, ``concat_tables`` would lose the number of rows.
         batches = [batch for table in self._tables for batch in table.to_batches()]
         return self._pa.Table.from_batches(batches, schema)
 

@@ -1,7 +1,7 @@
-"""Collects all elements of a stream in one object, such as an array or a table.
+"""``collect``: consumes a stream, and collects its elements in one object, such as an array.
 
-Publishers of this package can send elements in lists, because one call for many elements costs less
-than one call for each element.
+Publishers of this package can deliver elements in lists, because one call for many elements takes
+less time than one call for each element.
 """
 
 from __future__ import annotations
@@ -24,20 +24,27 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Collector(Protocol[R_co]):
-    """Collects elements in one object. If a method raises, upstream is cancelled."""
+    """Collects the elements of a stream in one object, such as an array or a table.
+
+    If ``add`` or ``add_all`` raises an exception, upstream is cancelled.
+    """
 
     def add(self, element: Any) -> None:
-        """Add an element."""
+        """Add an element to the object."""
 
     def add_all(self, elements: list[Any]) -> None:
-        """Add several elements."""
+        """Add several elements to the object."""
 
     def result(self) -> R_co:
-        """Return the object that holds all elements. Called once, at the end of the stream."""
+        """Return the object with all elements. Called once, at the end of the stream."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
-    """Passes elements to a collector. Only publishers of this package send lists of elements."""
+    """Passes elements to a ``Collector``.
+
+    Publishers of this package append elements to the list ``burst``, and then call ``on_burst``.
+    Other publishers call ``on_next``.
+    """
 
     __slots__ = ("_on_elements", "burst")
 
@@ -48,14 +55,15 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # the publisher appends the next elements to this list
+        self.burst.clear()  # the publisher uses the same list for the next elements
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
         try:
             on_elements(elements)
         except Exception as raised:
-            del elements, on_elements  # a traceback would keep the elements alive (§3.13)
+            # The traceback of ``raised`` would keep the variables of this frame (§3.13).
+            del elements, on_elements
             self.fail(raised)
         except BaseException as raised:
             del elements, on_elements
@@ -71,12 +79,14 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 def collect(
     name: str, publisher: Publisher[Any], collector: Collector[R_co], *, in_lists: bool
 ) -> R_co:
-    """Collect all elements, and wait for the end of the stream.
+    """Pass all elements to ``collector``, wait for the end of the stream, and return the result.
 
-    Raises a ``RuntimeError`` inside a running event loop, which waiting would block.
+    If an event loop runs in this thread, raise a ``RuntimeError``, because the wait would block the
+    loop. ``name`` is the name of the calling function in the error message.
 
-    ``in_lists``: Whether elements may wait in a list for ``add_all``. Otherwise ``add`` gets each
-    element before the source makes the next one, so the source may use the element's memory again.
+    If ``in_lists`` is true, elements may be collected in a list, for ``add_all``. If ``in_lists``
+    is false, ``add`` gets each element before the source makes the next element. Then the source
+    may use the memory of an element again.
     """
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
@@ -90,7 +100,7 @@ def collect(
 
 
 async def collect_async(publisher: Publisher[Any], collector: Collector[R_co]) -> R_co:
-    """Collect all elements, and await the end of the stream.
+    """Pass all elements to ``collector``, await the end of the stream, and return the result.
 
     If the awaiting task is cancelled, upstream is cancelled.
     """

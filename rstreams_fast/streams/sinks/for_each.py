@@ -1,4 +1,4 @@
-"""``for_each``: a subscriber that calls the user's functions."""
+"""``for_each`` and its subscriber ``ForEach``, which calls the user's functions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _HINT: Final = "; make the calls with map_async, and end with run() or run_async
 
 
 class ForEach(FunctionSubscriber, RunSubscriber[T]):
-    """A subscriber that calls the user's functions, and requests ``prefetch`` elements ahead."""
+    """A subscriber that calls a user's functions, and requests ``prefetch`` elements in advance."""
 
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
-    #: Whether the stream ends when the user's function for elements returns ``False``.
+    #: Whether the result ``False`` of the user's function ``on_next`` ends the stream.
     _false_ends_stream: ClassVar[bool] = False
 
     def __init__(
@@ -53,15 +53,15 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # ``_over``: a list that is empty until the end of the stream. A fused run of stages calls
-        # the user's function only while the list is empty.
+        # The list is empty until the stream ends. A loop of fused stages calls the user's function
+        # directly, but only while the list is empty.
         self._over: list[None] = []
-        # ``_replenish``: how many elements must be consumed before the next request. 0: the first
-        # request is unbounded, and no other request follows.
+        # The number of elements to consume before the next request. 0 means that the first request
+        # is unbounded, so that no other request follows.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
     def on_next(self, element: T, /) -> None:
-        """Call the user's function with ``element``.
+        """Call the user's function ``on_next`` with ``element``.
 
         Args:
             element: The element; not ``None`` (§2.13).
@@ -78,7 +78,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 self._act_on_answer(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
-            del element, on_next  # a traceback would keep the element alive (§3.13)
+            # The traceback of ``raised`` would keep the variables of this frame (§3.13).
+            del element, on_next
             self._end_with_exception(name, raised)
         else:
             if self._replenish:
@@ -89,10 +90,11 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The user's function, which a fused run of stages calls directly, without ``on_next``.
+        """The user's function, for a loop of fused stages that calls it in place of ``on_next``.
 
-        ``None`` after the end, and if elements must be counted: only ``on_next`` counts elements.
-        Also ``None`` for a user's subclass that has its own ``on_next``.
+        The slot is ``None`` if the loop must call the method ``on_next``. This is so if ``on_next``
+        counts elements for the next request, or if a user's subclass has its own ``on_next``. The
+        slot is also ``None`` after the end of the stream.
         """
         on_next = self._on_next
         if on_next is None or self._replenish or type(self).on_next is not ForEach.on_next:
@@ -102,17 +104,21 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return FunctionSlot(on_next, self._over, answered, self._on_late_element, failed)
 
     def _act_on_answer(self, on_next: Callable[[T], object], answer: object) -> None:
-        """Act on the function's result: a coroutine is an error, ``False`` may end the stream."""
+        """Act on ``answer``, the result of the user's function ``on_next``.
+
+        A coroutine is an error. ``False`` ends the stream if ``_false_ends_stream`` is true.
+        """
         if answer is not False:
             refuse_coroutine("on_next", on_next, answer, _HINT)
         elif self._false_ends_stream:
             self._end_early()
 
     def _on_late_element(self, _element: T) -> None:
-        self.upstream.on_late_element()  # the element came after the end (§2.8)
+        # Upstream has sent an element after the end, which the subscriber must accept (§2.8).
+        self.upstream.on_late_element()
 
     def _end_with_exception(self, name: str, raised: BaseException) -> None:
-        """End the run with ``raised``, an exception of the user's function ``name``."""
+        """End the ``Run`` with ``raised``, an exception of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -122,13 +128,13 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise raised
 
     def _end_early(self) -> None:
-        """Cancel upstream, and end the run without an error. ``on_complete`` is not called."""
+        """Cancel upstream, and end the ``Run`` without an error. Do not call ``on_complete``."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
     def end_with(self, raised: BaseException) -> None:
-        """Cancel upstream, and end the run with ``raised``. ``on_error`` is not called."""
+        """Cancel upstream, and end the ``Run`` with ``raised``. Do not call ``on_error``."""
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():
@@ -165,15 +171,14 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The code objects of the methods that call a function of the user. ``is_called_by`` compares them
-#: with the code of a frame.
+#: The code objects of the methods that call the user's functions, for ``is_called_by``.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 def check_functions(**functions: object) -> None:
     """Raise a ``TypeError`` if a function cannot be called, is ``async`` or a generator function.
 
-    All but the first may be ``None``.
+    The first function is required. The other functions may be ``None``.
     """
     needed = True
     for name, function in functions.items():

@@ -1,14 +1,15 @@
 """``for`` and ``async for`` over a publisher: elements are requested as the consumer takes them.
 
-Upstream refers to the subscriber, and the consumer refers to the iteration. The subscriber does not
-refer to the iteration. So an iteration that the consumer has dropped is garbage-collected, and then
-cancels upstream.
+Upstream refers to the subscriber (``_IteratorSubscriber``), and the consumer refers to the
+``Iteration``. The subscriber does not refer to the ``Iteration``. So if the consumer drops the
+``Iteration``, it is garbage-collected, and cancels upstream.
 
-Elements come into a ring with room for ``prefetch`` elements, and are taken out in bursts (lists).
-A burst is consumed when the consumer asks for the next element after the burst. When three quarters
-of ``prefetch`` are consumed, as many are requested again. So ``prefetch`` bounds the sum of
-requested elements, elements in the ring, and elements in the burst. With a ``prefetch`` of 1, the
-next element is requested only after the previous element was consumed.
+The subscriber puts elements into a ring (a bounded queue) with room for ``prefetch`` elements. The
+iteration takes them out in bursts (lists). A burst is consumed when the consumer asks for the
+element after the burst. When three quarters of ``prefetch`` are consumed, as many elements are
+requested again. So ``prefetch`` bounds the sum of requested elements, elements in the ring, and
+elements in the burst. With ``prefetch=1``, an element is requested after the previous one was
+consumed.
 """
 
 from __future__ import annotations
@@ -69,18 +70,18 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# Weak references to the open iterations of this process. A forked child must remove the elements of
-# these iterations. (A WeakSet would be much slower.)
+# Weak references to the open iterations of this process, for ``_remove_bursts_in_child``. A WeakSet
+# would be slower.
 _live_iterations: set[weakref.ref[Iteration[Any]] | None] = set()
 _parent_elements: list[Any] = []
 
 
 def _remove_bursts_in_child() -> None:
-    """In a forked child, remove the elements that iterations hold: the parent delivers them.
+    """In a forked child, remove the elements of all iterations, because the parent delivers them.
 
-    Without elements, the next step of an iteration in the child makes a request, which raises. So
-    the process id need not be checked for each element. The removed elements are kept in a list,
-    because dropping an element can run a finalizer that belongs to the parent.
+    An iteration without elements checks the process id at its next step, and raises an error in the
+    child. So the id need not be checked for each element. The removed elements are kept in a list,
+    because a finalizer of an element must run only in the parent.
     """
     for reference in list(_live_iterations):
         iteration = None if reference is None else reference()
@@ -93,7 +94,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _IteratorSubscriber(RingSubscriber):
-    """The subscriber of an iteration. Elements go into a ring, and ``bell`` wakes the consumer."""
+    """The subscriber of an ``Iteration``: puts elements into a ring, and wakes the consumer."""
 
     __slots__ = (
         "__weakref__",
@@ -114,18 +115,18 @@ class _IteratorSubscriber(RingSubscriber):
     def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.upstream = SerialUpstream()
         self._prefetch = prefetch
-        # The id of the thread that is in ``subscribe``; 0 after ``subscribe`` has returned.
+        # The id of the thread that calls ``subscribe``. 0 after ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # Whether only ``request_for_a_turn`` makes requests, each time for at most a millisecond.
+        # Whether only ``request_for_a_turn`` makes requests, with a time limit for each call.
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            # Begin a turn: elements that come during ``subscribe`` occupy the loop for at most a
-            # millisecond.
+            # Begin a turn (a time slice of a millisecond), so that elements that come during
+            # ``subscribe`` do not occupy the loop for longer.
             self.turns.begin(loop)
         self.ended = False
-        """Whether no more elements come. The ring may still hold elements."""
+        """Whether upstream sends no more elements. The ring may still contain elements."""
         self.failure: Failure | None = None
         """The error of the stream, with its traceback."""
         self.ring: SpscRing | None = SpscRing(prefetch)
@@ -136,16 +137,17 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._only_consumer_requests = True
-            self.upstream.due = self._prefetch  # to be requested after ``subscribe`` returns
+            self.upstream.due = self._prefetch  # to request when ``subscribe`` has returned
         else:
             self._request(self._prefetch)
 
     def request_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Request ``n`` more elements, and elements that earlier calls did not request in time.
+        """Request ``n`` more elements, and the elements that earlier calls have left to request.
 
-        Each call stops after a turn: the millisecond for which work may occupy ``loop``, the event
-        loop of an asynchronous consumer. A later call requests the rest. Return false if there was
-        nothing to request or to resume. Only the consumer calls this.
+        ``loop`` is the event loop of an asynchronous consumer, or ``None``. The call occupies the
+        loop for at most a turn (a time slice of a millisecond). If the time does not suffice, later
+        calls request the rest. Return false if there was nothing to do: no elements to request, and
+        no paused drain (a loop that delivers elements) to resume. Only the consumer calls this.
         """
         try:
             turns = self.turns
@@ -161,27 +163,27 @@ class _IteratorSubscriber(RingSubscriber):
                 return True
             try:
                 return self.upstream.request_for_a_turn(n)
-            except Exception as raised:  # upstream broke §3.16: request must not raise
+            except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
                 self.fail(raised)
                 return False
         except BaseException as raised:
             if not is_async_cancellation(raised):
                 raise
-            # This call awaits nothing: the CancelledError comes from a function of the stream.
+            # This method awaits nothing: a function of the stream has raised the CancelledError.
             self.fail(not_a_cancellation(raised, "the stream"))
             return False
 
     def _request(self, n: int) -> None:
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # upstream broke §3.16: request must not raise
+        except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
             self.fail(raised)
 
     def on_next(self, element: Any, /) -> None:
         if element is None:
             raise NoneSignalError("§2.13: None is not an element")
         offer = self._offer
-        if offer is None:  # the element came after the end (§2.8)
+        if offer is None:  # the iteration has ended, but upstream may still send elements (§2.8)
             self.upstream.on_late_element()
             return
         try:
@@ -195,10 +197,13 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Do nothing: the ring itself has woken the consumer at the first element."""
+        """Do nothing: at the first element of the burst (list) the ring has woken the consumer."""
 
     def arm(self) -> bool:
-        """Make the next element wake the consumer. Return false if the consumer need not wait."""
+        """Have the ring wake the consumer at the next element.
+
+        Return false if the consumer need not wait: there are elements, or the stream has ended.
+        """
         ring = self.ring
         return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
@@ -214,7 +219,7 @@ class _IteratorSubscriber(RingSubscriber):
             self._end(None)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, which has broken a rule, and end the iteration with ``error``."""
+        """End the iteration with ``error``, and cancel upstream, because upstream broke a rule."""
         if not self.upstream.over:
             self.upstream.cancel()
             self._end(error)
@@ -227,9 +232,9 @@ class _IteratorSubscriber(RingSubscriber):
         self.bell.ring()
 
     def abandon(self) -> None:
-        """Cancel upstream, and drop all elements, because the consumer wants no more.
+        """Cancel upstream, and drop all elements, because the consumer has closed the iteration.
 
-        Any thread may call this, and may repeat the call.
+        Any thread may call this, any number of times.
         """
         self.ended = True
         self._offer = self.ring = self.failure = None
@@ -240,19 +245,20 @@ class _IteratorSubscriber(RingSubscriber):
 
 
 class Iteration(BurstIterator[T]):
-    """An iterator over a publisher's elements and a context manager, also for ``async`` code.
+    """An iterator over a publisher's elements, for ``for`` and ``async for``. A context manager.
 
-    The iteration subscribes when the ``with`` block is entered, or with the first ``next`` or
-    ``anext``. Upstream is cancelled, once, by ``close``, by leaving the ``with`` block, by an
-    exception of ``next`` (such as the cancellation of an ``anext``), and when the iteration is
-    garbage-collected. The iteration cannot be used again after that. A synchronous publisher works
+    The iteration subscribes when the ``with`` block is entered, or at the first ``next`` or
+    ``anext``. Upstream is cancelled, once, by ``close``, by the end of the ``with`` block, by an
+    exception of ``next`` or ``anext`` (such as a cancel), and when the iteration is
+    garbage-collected. After that the iteration cannot be used again. A synchronous publisher runs
     on the consumer's thread.
 
-    An error of the stream is raised once, after the elements that came before it. There is one
-    consumer at a time: a ``next`` while another ``next`` waits raises ``OverlappingCallsError``.
-    Any thread may call ``close``, which ends a ``next`` that waits in another thread. A ``next``
-    that would have to wait inside a running event loop raises ``RuntimeError``. So does a ``next``
-    in the child of a fork, if the parent began the iteration: the parent gets the elements.
+    An error of the stream is raised once, after the elements that came before the error. Only one
+    consumer may iterate at a time: a ``next`` while another ``next`` waits raises
+    ``OverlappingCallsError``. Any thread may call ``close``, which also ends a waiting ``next``.
+
+    In two cases ``next`` raises ``RuntimeError``: if it would have to wait on a thread that runs an
+    event loop, and in the child of a fork, if the parent began the iteration.
     """
 
     __slots__ = (
@@ -271,7 +277,7 @@ class Iteration(BurstIterator[T]):
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
-        # Set these fields before all checks, because __del__ reads them.
+        # Set these fields before the checks: __del__ reads them even if a check fails.
         self._subscriber: _IteratorSubscriber | None = None
         self._live_reference: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
@@ -283,8 +289,8 @@ class Iteration(BurstIterator[T]):
         self._busy = threading.Lock()
         self._pid = process_id()
         self._signallers: list[Signaller] = []
-        # The futures and tasks for which ``aclose`` waits. They end when asynchronous sources and
-        # calls have released their resources.
+        # The futures for which ``aclose`` waits. A future is done when an asynchronous source, or a
+        # call of ``map_async``, has released its resources.
         self._unclosed: set[asyncio.Future[Any]] = set()
 
     @property
@@ -294,17 +300,18 @@ class Iteration(BurstIterator[T]):
 
     @property
     def buffered(self) -> int:
-        """How many elements wait in the ring now."""
+        """The number of elements that wait in the ring (the buffer) now."""
         subscriber = self._subscriber
         ring = None if subscriber is None else subscriber.ring
         return 0 if ring is None else len(ring)
 
-    # -- the methods of the consumer ---------------------------------------------------------------
+    # -- methods that only the consumer calls ------------------------------------------------------
 
     def _refill(self) -> T:
         self._acquire_busy()
         try:
-            element = self._next_of_burst()  # another consumer may have fetched elements meanwhile
+            # Another thread, which was the consumer before, may have fetched elements meanwhile.
+            element = self._next_of_burst()
             if element is MISSING:
                 with without_loop():
                     element = self._next_element()
@@ -331,7 +338,7 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # The traceback of an error would keep the values of these variables (§3.13).
+            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:
@@ -341,10 +348,11 @@ class Iteration(BurstIterator[T]):
         return self._first_of(burst)
 
     async def next_burst(self) -> list[T]:
-        """Wait for elements, and return up to three quarters of ``prefetch``, oldest first.
+        """Await elements, and return a list of at most three quarters of ``prefetch`` elements.
 
-        At the end of the stream the list is empty. The next call treats the elements as consumed.
-        Each call lets other tasks of the event loop run. Cancelling the call closes the iteration.
+        The oldest element comes first. An empty list means the end of the stream. The next call
+        treats the elements as consumed, and so may request more elements. Each call lets other
+        tasks of the event loop run. If the awaiting task is cancelled, the iteration is closed.
         """
         self._acquire_busy()
         try:
@@ -353,7 +361,7 @@ class Iteration(BurstIterator[T]):
             if not burst:
                 failure = self._finish_async()
                 await self.aclose()
-        except GeneratorExit:  # the coroutine is being closed, and must not await anything
+        except GeneratorExit:  # this coroutine is being closed, so it must not await anything
             self._unclosed.clear()
             self.close()
             raise
@@ -367,7 +375,7 @@ class Iteration(BurstIterator[T]):
         try:
             return burst
         finally:
-            del burst  # a later traceback would keep the elements alive (§3.13)
+            del burst  # a traceback that refers to this frame would keep the elements alive (§3.13)
 
     async def _next_burst(self) -> list[T]:
         import asyncio
@@ -377,7 +385,7 @@ class Iteration(BurstIterator[T]):
         try:
             if subscriber is not None:
                 yield_gil()
-                await asyncio.sleep(0)  # a stream that is always ready must not block the loop
+                await asyncio.sleep(0)  # let other tasks run, even if elements are always ready
             while subscriber is not None:
                 burst = self._fetch(subscriber)
                 if burst is None:
@@ -386,17 +394,18 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not subscriber.request_for_a_turn(loop):
                     await self._wait(subscriber)
-                elif not self.buffered:  # no element has come yet: let the loop run meanwhile
+                elif not self.buffered:  # the request brought no element yet: let other tasks run
                     yield_gil()
                     await asyncio.sleep(0)
             return []
         finally:
-            subscriber = burst = None  # a traceback would keep the elements alive (§3.13)
+            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+            subscriber = burst = None
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``. Keep the others for the next calls.
+        """Return the first element of ``burst``. Keep the other elements for later calls.
 
-        If ``close`` was called meanwhile, drop the others.
+        If ``close`` was called meanwhile, drop the other elements.
         """
         element = super()._first_of(burst)
         if self._subscriber is None:
@@ -412,9 +421,9 @@ class Iteration(BurstIterator[T]):
     def _start_or_request(
         self, loop: asyncio.AbstractEventLoop | None
     ) -> _IteratorSubscriber | None:
-        """On the first call, subscribe. Later, request as many elements as were consumed.
+        """On the first call, subscribe. On later calls, request as many elements as were consumed.
 
-        Returns the subscriber, or ``None`` if the iteration is closed.
+        Return the subscriber, or ``None`` if the iteration is closed.
         """
         subscriber = self._subscriber
         if subscriber is None:
@@ -433,9 +442,9 @@ class Iteration(BurstIterator[T]):
         self._pid = process_id()
         self._live_reference = weakref.ref(self)
         _live_iterations.add(self._live_reference)
-        # Set the subscriber, and then read the publisher. If another thread has called close()
-        # before, the publisher is None. If another thread calls close() later, close() finds the
-        # subscriber.
+        # Another thread may call close(), which first removes the publisher, and then the
+        # subscriber. So set the subscriber here before reading the publisher. Then either the
+        # publisher is None here, or close() finds the subscriber, and cancels upstream.
         self._subscriber = subscriber = _IteratorSubscriber(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
@@ -454,8 +463,8 @@ class Iteration(BurstIterator[T]):
         return subscriber
 
     def _fetch(self, subscriber: _IteratorSubscriber) -> list[T] | None:
-        """Return a list of elements from the ring, perhaps empty; ``None`` at the stream's end."""
-        # Read ``ended`` before the ring: if it is true, the ring has all elements that are left.
+        """Return the elements that are in the ring, or ``None`` at the end of the stream."""
+        # Read ``ended`` before the ring: if it is true, no more elements come into the ring.
         ended = subscriber.ended
         ring = subscriber.ring
         if ring is None:
@@ -476,8 +485,8 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        # If the event loop is closed meanwhile, this coroutine never continues. Then the bell calls
-        # ``subscriber.abandon``, which cancels upstream.
+        # If the event loop is closed during the ``await``, this coroutine never continues. Then the
+        # bell calls ``subscriber.abandon``, which cancels upstream.
         bell = Bell(subscriber.abandon)
         subscriber.bell.arm(bell)
         try:
@@ -487,7 +496,7 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     def _finish(self) -> Failure | None:
-        """Close the iteration at the end of the stream; return the stream's error, if any."""
+        """Close the iteration at the end of the stream. Return the stream's error, or ``None``."""
         subscriber = self._subscriber
         failure = None if subscriber is None else subscriber.failure
         self.close()
@@ -504,7 +513,7 @@ class Iteration(BurstIterator[T]):
     # -- closing the iteration ---------------------------------------------------------------------
 
     def close(self) -> None:
-        """Cancel upstream, once, and drop the buffered elements.
+        """Close the iteration: cancel upstream, once, and drop the buffered elements.
 
         Any thread may call this. The call never blocks.
         """
@@ -517,10 +526,10 @@ class Iteration(BurstIterator[T]):
             subscriber.abandon()
 
     async def aclose(self) -> None:
-        """Close, and wait until asynchronous sources and calls have released their resources.
+        """Close the iteration, and await the release of the stream's resources.
 
-        If the waiting task is cancelled, the resources are still released, but the task does not
-        wait for that.
+        Asynchronous sources, and calls of ``map_async``, may need time to release resources. If the
+        awaiting task is cancelled, the task stops waiting, but the resources are still released.
         """
         self.close()
         if self._unclosed:
@@ -534,7 +543,7 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is loop]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # after an interruption the next aclose() must not wait
+            self._unclosed.clear()  # if this wait was cancelled, a second aclose() must not wait
 
     def __enter__(self) -> Self:
         with without_loop():
@@ -562,15 +571,15 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # At interpreter exit ``call_from_finalizer`` may be None: module globals are cleared.
+        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
         if subscriber is not None and call_from_finalizer is not None:
             _live_iterations.discard(self._live_reference)
             call_from_finalizer(subscriber.abandon)
 
 
 def _stop_iteration_error(error: BaseException) -> RuntimeError:
-    # A ``for`` loop would take a StopIteration of the stream for the end of the iteration. So raise
-    # a RuntimeError instead, as generators do (PEP 479).
+    # If ``next`` raised the stream's error StopIteration, a ``for`` loop would end without an
+    # error. So raise a RuntimeError instead, as generators do (PEP 479).
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure

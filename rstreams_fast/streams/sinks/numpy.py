@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""How many scalars are converted together, and how many rows are allocated at first."""
+"""The number of scalars that are converted together. The least number of rows of a grown array."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -26,20 +26,20 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Do the same as ``to_numpy``, but await the end of the stream."""
+    """Return the same array as ``to_numpy``, but await the end of the stream."""
     return await collect_async(publisher, _ArrayCollector(numpy_for("to_numpy_async"), dtype))
 
 
 class _ArrayCollector:
-    """Collects elements in an array that grows.
+    """Collects the elements of a stream in an array that grows.
 
-    Scalars first wait in a list, because numpy is faster if it converts many scalars together.
+    Scalars are first collected in a list, because numpy converts many scalars faster together.
     """
 
     def __init__(self, np: Any, dtype: Any) -> None:
         self._np = np
         self._dtype = None if dtype is None else np.dtype(dtype)
-        self._rows: Any = None  # the array, which may have free rows at its end
+        self._rows: Any = None  # the array; the rows from ``_count`` on are not used yet
         self._count = 0
         self._scalars: list[Any] = []
 
@@ -68,8 +68,8 @@ class _ArrayCollector:
             nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
             return nothing
         if self._count < len(self._rows):
-            # Give back the memory of the free rows, without a copy. No other object refers to the
-            # array, so ``refcheck`` is not needed.
+            # Free the memory of the unused rows, without a copy. No other object refers to the
+            # array, so numpy need not check for other references (``refcheck``).
             self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
         rows: np.ndarray[Any, Any] = self._rows
         return rows
@@ -79,13 +79,13 @@ class _ArrayCollector:
         if not scalars:
             return
         dtype = self._dtype
-        # First convert without the dtype, to find values that do not fit: numpy makes objects or
-        # floats of them. A dtype with fields is used at once, because without it numpy would make
-        # a row of each tuple.
+        # First convert without the dtype, to find values that do not fit: numpy converts them to
+        # objects or floats. But give a dtype with fields, because without it numpy would convert
+        # the tuples to a two-dimensional array.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if array.dtype.kind in "Mm" and len({getattr(x, "dtype", None) for x in scalars}) > 1:
-            # Convert each date alone: for all dates numpy would choose one unit, and not tell if a
-            # date does not fit in the unit.
+            # Convert each date separately. If numpy converted all dates together, it would choose
+            # one unit for all, and would not report a date that does not fit in the unit.
             for scalar in scalars:
                 self._append(self._np.array([scalar], array.dtype.kind))
             return
@@ -109,10 +109,10 @@ class _ArrayCollector:
         self._append(array)
 
     def _convert_exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
-        """Convert ``scalars`` for ``dtype``; raise an error if a value does not fit.
+        """Return an array of ``scalars``. Raise an error if a value does not fit in ``dtype``.
 
-        ``array``: the result of ``numpy.array(scalars)``, without a dtype. The returned array may
-        have another dtype than ``dtype``: ``_append`` casts the array.
+        ``array`` is the result of ``numpy.array(scalars)``, converted without ``dtype``. The
+        returned array may still have another dtype. ``_append`` casts it to ``dtype``.
         """
         np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
@@ -121,7 +121,8 @@ class _ArrayCollector:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            return np.array(scalars, dtype.kind)  # let numpy choose the length or the unit
+            # Given only ``dtype.kind``, numpy chooses the length of texts, or the unit of dates.
+            return np.array(scalars, dtype.kind)
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
         except OverflowError as raised:
@@ -140,14 +141,14 @@ class _ArrayCollector:
         elif np.can_cast(array.dtype, given, "same_kind") or (
             array.dtype.kind in "iu" and given.kind in "iu"
         ):
-            # np.can_cast is true for dates and a finer unit (days to seconds), although this cast
-            # can overflow. So casts of dates are always checked.
+            # A cast of dates to a finer unit, such as days to seconds, can overflow. np.can_cast
+            # calls this cast safe. So casts of dates are always checked.
             unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
         else:
             raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
         dtype = array.dtype if given is None else given
         promoted = given is None
-        if dtype.kind in "SU" and not dtype.itemsize:  # no length given: take the array's length
+        if dtype.kind in "SU" and not dtype.itemsize:  # the user's dtype has no text length
             array = array.astype(dtype)
             dtype, unsafe, promoted = array.dtype, False, True
         end = count + len(array)
@@ -161,7 +162,7 @@ class _ArrayCollector:
         else:
             if promoted and dtype != rows.dtype:
                 dtype = np.result_type(rows.dtype, dtype)
-                unsafe = dtype.kind in "MmV"  # a date may not fit in a finer unit
+                unsafe = dtype.kind in "MmV"  # dates may not fit in a finer unit: check the cast
             room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
             if room != len(rows) or dtype != rows.dtype:
                 grown = np.empty((room, *rows.shape[1:]), dtype)
@@ -172,14 +173,18 @@ class _ArrayCollector:
 
 
 def _copy(np: Any, array: Any, into: Any, unsafe: bool) -> None:
-    """Copy ``array`` to ``into``. If ``unsafe``, raise an error if a value does not fit in it."""
+    """Copy the values of ``array`` to the array ``into``.
+
+    If ``unsafe`` is true, raise an error for a value that does not fit in the dtype of ``into``.
+    """
     if not unsafe:
         into[:] = array
         return
     with np.errstate(all="ignore"):
         try:
             into[:] = array
-        except OverflowError as raised:  # numpy 2.5 does not tell which date overflows
+        except OverflowError as raised:
+            # The error of numpy 2.5 does not say which date overflows. So look for the date.
             value = next(one for one in array.flat if _overflows(one, into.dtype))
             raise _fit_error(into.dtype, value) from raised
         _check_cast(np, array, into)
@@ -194,9 +199,9 @@ def _overflows(date: Any, dtype: Any) -> bool:
 
 
 def _check_cast(np: Any, array: Any, cast: Any) -> None:
-    """Raise an error if a value of ``array`` does not fit in ``cast``, the converted array.
+    """Raise an error if a value of ``array`` did not fit in the dtype of ``cast``.
 
-    A loss of precision is no error.
+    ``cast`` is the converted copy of ``array``. A loss of precision is not an error.
     """
     old, new = array.dtype, cast.dtype
     if new.names is not None:
@@ -217,7 +222,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
         lost = np.char.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
     elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
         lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
-    else:  # a cast of dates to a coarser unit loses only precision
+    else:  # a cast of dates to a coarser unit, which loses only precision
         return
     if lost.any():
         raise _fit_error(new, array[lost][0])
@@ -226,7 +231,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
 def _check_range(np: Any, dtype: Any, *values: Any) -> None:
     duration = dtype.kind == "m"
     info = np.iinfo("i8" if duration else dtype)
-    least = info.min + duration  # the least number of a duration stands for NaT
+    least = info.min + duration  # in durations (timedelta64) the smallest int64 means NaT
     for value in map(int, values):
         if not least <= value <= info.max:
             raise _fit_error(dtype, value)

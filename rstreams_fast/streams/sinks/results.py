@@ -1,8 +1,8 @@
 """The functions that wait for a stream's result: ``to_list``, ``first``, ``last`` and ``run``.
 
-Each function blocks its thread until the stream has ended. A ``KeyboardInterrupt`` wakes the
-thread, cancels upstream and propagates. Inside a running event loop these functions raise an error.
-There, use the ``..._async`` functions, which await the result.
+Each function blocks its thread until the stream has ended. A ``KeyboardInterrupt`` ends the wait,
+cancels upstream and propagates. If an event loop runs in the thread, these functions raise an
+error. In such a thread, use the ``..._async`` functions, which await the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _AppendingSubscriber(RunSubscriber[T]):
-    """Calls ``append`` with each element. ``None`` needs no check: a ``Stream`` never sends it."""
+    """Calls ``append(element)`` without a check for ``None``, which a ``Stream`` never sends."""
 
     __slots__ = ("on_next",)
 
@@ -51,7 +51,7 @@ class _AppendingSubscriber(RunSubscriber[T]):
 
 
 class _FirstSubscriber(RunSubscriber[T]):
-    """Requests one element, keeps it in ``element``, and then cancels upstream."""
+    """Requests one element, stores it in the attribute ``element``, and then cancels upstream."""
 
     __slots__ = ("element",)
 
@@ -71,7 +71,10 @@ class _FirstSubscriber(RunSubscriber[T]):
 
 
 def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) -> None:
-    """Subscribe ``subscriber``, wait for the stream's end, and raise the stream's error, if any."""
+    """Subscribe ``subscriber`` to ``publisher``, and wait for the end of the stream.
+
+    If the stream fails, raise its error.
+    """
     outcome = subscriber.run
     signallers = signallers_of_thread()
     before = len(signallers)
@@ -82,16 +85,16 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
                 refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
-        # After a Ctrl-C the stream must be cancelled. After its own error, cancel() has no effect.
+        # Cancel the stream after a Ctrl-C. If the stream itself has failed, cancel() has no effect.
         outcome.cancel()
         raise
     finally:
-        # The traceback of an error would keep the values of these variables (§3.13).
+        # The traceback of an error refers to this frame, and would keep its variables (§3.13).
         del subscriber, outcome
 
 
 def run(publisher: Pipeline[Any]) -> None:
-    """Consume all elements, and drop them. Block until the stream has ended."""
+    """Consume the stream and drop its elements. Block until the stream has ended."""
     refuse_in_loop("run()", "use 'await run_async()' there")
     subscribe_and_wait(publisher, _AppendingSubscriber(deque[Any](maxlen=0).append))
 
@@ -104,11 +107,11 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
         subscribe_and_wait(publisher, _AppendingSubscriber(elements.append))
         return elements
     finally:
-        del elements  # an error's traceback would keep the elements alive (§3.13)
+        del elements  # the traceback of an error would keep the elements alive (§3.13)
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
-    """Return the last element, or ``default``. Raise ``LookupError`` if there is neither."""
+    """Return the last element. For an empty stream return ``default``, or raise ``LookupError``."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
     subscribe_and_wait(publisher, _AppendingSubscriber(newest.append))
@@ -116,7 +119,7 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
 
 
 def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
-    """Return the first element, or ``default``. Raise ``LookupError`` if there is neither.
+    """Return the first element. For an empty stream return ``default``, or raise ``LookupError``.
 
     ``name`` is the name of the calling function in error messages.
     """
@@ -148,7 +151,7 @@ async def run_async(publisher: Pipeline[Any]) -> None:
 
 
 async def to_list_async(publisher: Pipeline[T]) -> list[T]:
-    """Do the same as ``to_list``, but await the end of the stream."""
+    """Return all elements as a list, like ``to_list``, but await the end of the stream."""
     elements: list[T] = []
     burst: list[T] = []
     iteration = Iteration(publisher, PREFETCH)
@@ -157,12 +160,12 @@ async def to_list_async(publisher: Pipeline[T]) -> list[T]:
             elements += burst
         return elements
     finally:
-        del elements, burst  # an error's traceback would keep the elements alive (§3.13)
+        del elements, burst  # the traceback of an error would keep the elements alive (§3.13)
         await iteration.aclose()
 
 
 async def first_async(publisher: Pipeline[T], default: Any = MISSING) -> Any:
-    """Do the same as ``first``, but await the element."""
+    """Return the first element or ``default``, like ``first``, but await the element."""
     iteration = Iteration(publisher, 1)
     try:
         burst = await iteration.next_burst()

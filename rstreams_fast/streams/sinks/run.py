@@ -1,4 +1,4 @@
-"""``Run``, a handle of a running stream, and ``RunSubscriber``, a base class of subscribers."""
+"""``Run``, a handle of a running stream, and ``RunSubscriber``, a subscriber that has a ``Run``."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ T = TypeVar("T")
 
 
 class Run:
-    """A handle of a stream that is being consumed: cancel it, wait for its end, or await it.
+    """A handle with which a caller cancels a stream, waits for its end, or awaits its end.
 
-    Any thread may call any method, and any number of event loops may await the run. ``await run``
-    raises the same exceptions as ``result``. Cancelling the awaiting task cancels the stream.
+    Any thread may call any method. Tasks on several event loops may await the same ``Run``.
+    ``await run`` raises the same exceptions as ``run.result()``. If the awaiting task is cancelled,
+    the stream is cancelled.
     """
 
     __slots__ = (
@@ -59,32 +60,32 @@ class Run:
     __reduce__ = not_picklable
 
     def __init__(self, subscriber: RunSubscriber[Any]) -> None:
-        # The lock is reentrant: while this thread holds the lock, the garbage collector can run a
-        # finalizer that calls a method of this object.
+        # Reentrant: while a thread holds this lock, the garbage collector may run a finalizer on
+        # the thread, and the finalizer may call a method of this object.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = Latch()  # lets only one thread decide how the run ends
+        self._claimed = Latch()  # the thread that wins it decides how the ``Run`` ends
         self._done = False
-        self._seen = False  # whether a caller or a function of the user has received the failure
+        self._seen = False  # whether a caller, or the user's ``on_error``, has got the failure
         self._failure: Failure | None = None
         self._end_callbacks: list[Callable[[], object]] = []
         self._pid = process_id()
 
     @property
     def done(self) -> bool:
-        """Whether the stream has ended: complete, failed or cancelled."""
+        """Whether the stream has ended: it is complete, has failed, or was cancelled."""
         return self._done
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the stream's boundaries, as ``metrics_of`` does.
+        """Return the metrics of the stream's boundaries (such as ``publish_on``).
 
-        After the end the tuple is empty.
+        See ``metrics_of``. After the end of the stream the tuple is empty.
         """
         subscriber = self._subscriber
         return () if subscriber is None else subscriber.upstream.metrics()
 
     def cancel(self) -> None:
-        """Cancel upstream, once. The call never blocks, and has no effect after the end.
+        """Cancel the stream. The call never blocks, and has no effect after the stream has ended.
 
         A running call of ``on_next`` is not interrupted. ``on_next`` is not called again.
         """
@@ -94,28 +95,30 @@ class Run:
             try:
                 subscriber.upstream.cancel()
             finally:
-                # Wake waiting threads, even if a KeyboardInterrupt comes. With ``_seen`` nobody
-                # reports the CancelledError: the caller of cancel() knows of the cancel.
+                # Wake the waiting threads, even if upstream.cancel() raises a KeyboardInterrupt.
+                # Set _seen, because the CancelledError need not be reported: cancel() was called.
                 self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.
 
-        After a time-out or Ctrl-C the stream goes on, until ``cancel`` is called. A function that
-        the stream calls must not wait for the stream's end, because the stream cannot end before
-        the function returns. ``on_next``, ``on_error`` and ``on_complete`` get a ``RuntimeError``
-        if they wait without a ``timeout``. A function of a stage, such as ``map``, waits for ever.
+        After a time-out or Ctrl-C the stream goes on, until ``cancel`` is called.
+
+        A function that the stream calls must not wait for the end of the stream: the stream cannot
+        end before the function returns. Without a ``timeout``, ``result`` raises a ``RuntimeError``
+        in the functions ``on_next``, ``on_error`` and ``on_complete``. In a function of a stage,
+        such as ``map``, ``result`` may wait for ever.
 
         Args:
-            timeout: Seconds. Default: no limit.
+            timeout: The longest time to wait, in seconds. Default: no limit.
 
         Raises:
             Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, not
                 wrapped.
             concurrent.futures.CancelledError: ``cancel`` was called.
             TimeoutError: The stream has not ended within ``timeout`` seconds.
-            RuntimeError: Waiting would block a running event loop: await the run there.
+            RuntimeError: An event loop runs in this thread. Use ``await run`` instead.
         """
         timeout = check_timeout(timeout)
         if not self._done:
@@ -128,14 +131,14 @@ class Run:
         raise_failure(self._failure)
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the end without blocking the loop; raises the same exceptions as ``result``.
+        """Await the end of the stream. Raises the same exceptions as ``result``.
 
-        Cancelling the awaiting task cancels the stream.
+        If the awaiting task is cancelled, the stream is cancelled.
         """
         return self._wait().__await__()
 
     def _refuse_within(self) -> None:
-        """Raise a ``RuntimeError`` if the caller is within a function that the stream calls."""
+        """Raise a ``RuntimeError`` if this stream has called the function that calls ``result``."""
         subscriber = self._subscriber
         frame: FrameType | None = sys._getframe()
         try:
@@ -147,7 +150,8 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            del subscriber, frame  # a traceback would keep the subscriber alive (§3.13)
+            # The traceback of the error refers to this frame, and would keep its variables (§3.13).
+            del subscriber, frame
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
@@ -182,7 +186,7 @@ class Run:
             del failure
 
     def _add_callback(self, callback: Callable[[], object]) -> bool:
-        """Have ``callback`` called when the run ends. Return false if the run has ended already."""
+        """Have ``callback`` called when the stream ends. Return false if it has ended already."""
         with self._lock:
             if not self._done:
                 self._end_callbacks.append(callback)
@@ -197,14 +201,17 @@ class Run:
     # -- methods that the subscriber calls ---------------------------------------------------------
 
     def claim(self) -> bool:
-        """Return true to the first caller only. This caller must then end the run by ``settle``."""
+        """Return true to the first caller only, which must then call ``settle``.
+
+        So only one of several events, such as an error and a ``cancel``, ends the ``Run``.
+        """
         return self._claimed.win()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
-        """Record the end, and wake the threads and tasks that wait for it.
+        """Record how the stream has ended, and wake the threads and tasks that wait for its end.
 
-        ``seen``: whether a function of the user has received the failure. If nobody receives it,
-        ``__del__`` reports it.
+        ``failure`` is the error, or ``None`` if the stream is complete. ``seen`` says whether a
+        function of the user has received the error. If nobody receives it, ``__del__`` reports it.
         """
         with self._lock:
             self._failure = failure
@@ -219,7 +226,8 @@ class Run:
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
-        if call_from_finalizer is None:  # at interpreter exit the globals may be None already
+        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
+        if call_from_finalizer is None:
             return
         what = "a stream failed, and nobody looked at the result of its Run"
         call_from_finalizer(report_dropped, failure[0], what)
@@ -230,14 +238,14 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: The code objects of the methods in which a drain (the loop that delivers elements) calls its
-#: subscriber. If C code makes the call, the call itself has no Python frame. So ``is_called_by``
-#: looks for the frames of these methods.
+#: The code objects of the methods in which a drain (a loop that delivers elements) signals to its
+#: subscriber. If C code calls the subscriber's method, the stack has no frame of that method. So
+#: ``is_called_by`` looks for the frames of the drain's methods.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base class of subscribers that end their ``Run`` when the stream ends.
+    """A base class of subscribers. Its attribute ``run`` is a ``Run``, which ends with the stream.
 
     ``demand`` is the number of elements in the first request.
     """
@@ -252,10 +260,10 @@ class RunSubscriber(Generic[T]):
         self.run = Run(self)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5); request elements (§2.1).
+        """Accept the first subscription, and request elements (§2.1). Cancel any other (§2.5).
 
         Args:
-            subscription: The subscription.
+            subscription: The subscription to upstream.
         """
         if self.upstream.attach(subscription):
             self.ask(self._demand)
@@ -264,10 +272,10 @@ class RunSubscriber(Generic[T]):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the run with the error of upstream.
+        """End the ``Run`` with the error of upstream.
 
         Args:
-            error: An exception instance.
+            error: The error of upstream, an exception instance.
         """
         check_error(error)
         if self.upstream.ended() and self.run.claim():
@@ -276,19 +284,19 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """End the run, because upstream has completed."""
+        """End the ``Run`` without an error, because upstream has completed."""
         if self.upstream.ended() and self.run.claim():
             self.finish(None)
 
     def ask(self, n: int) -> None:
-        """Request ``n`` more elements of upstream. Any thread may call this."""
+        """Request ``n`` more elements from upstream. Any thread may call this."""
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # upstream broke §3.16: request must not raise
+        except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
             self.fail(raised)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, and end the run with ``error`` (§2.6)."""
+        """Cancel upstream, and end the ``Run`` with ``error`` (§2.6)."""
         self.upstream.cancel()
         if self.run.claim():
             self.finish(error)
@@ -296,13 +304,13 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
-        """End the run. Only the caller for which ``run.claim()`` returned true may call this."""
+        """End the ``Run``. Only the caller that got true from ``run.claim()`` may call this."""
         self.drop_references()
         self.run.settle(None if error is None else failure_of(error))
 
     def drop_references(self) -> None:
-        """Accept no more elements, and drop the references to objects of the user."""
+        """Drop the references to objects of the user, and ignore later elements."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame`` is a call that is sending a signal to this subscriber."""
+        """Return whether ``frame``, of the stack, is a call that signals to this subscriber."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

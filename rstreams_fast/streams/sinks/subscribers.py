@@ -1,7 +1,7 @@
-"""``SyncSubscriber`` and ``AsyncSubscriber``, which call the user's function with each element.
+"""``SyncSubscriber`` and ``AsyncSubscriber``, which call a user's function for each element.
 
-``SyncSubscriber`` calls the function on the thread that signals. ``AsyncSubscriber`` calls the
-function on an executor.
+``SyncSubscriber`` calls the function on the thread that signals the element. ``AsyncSubscriber``
+calls the function on an executor.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ OnComplete = Callable[[], object] | None
 class SyncSubscriber(ForEach[T]):
     """A subscriber that calls ``fn(element)`` on the thread that signals the element.
 
-    ``run`` is a ``Run``: use it to wait for the end, to await the end, or to cancel.
-    ``run.result()`` returns ``None`` after completion, and after ``fn`` returned ``False``.
-    Otherwise ``run.result()`` raises the error of upstream or of ``fn``.
+    The attribute ``run`` is a ``Run``, which can wait for the end of the stream, or cancel it.
+    ``run.result()`` returns ``None`` if upstream has completed, or if ``fn`` has returned
+    ``False``. Otherwise ``run.result()`` raises the error of upstream or of ``fn``.
 
-    The subscriber serves one subscription and cancels any other (§2.5). Signals may come from any
-    thread, one after another (§1.3). A function that waits makes the publisher wait: see
-    ``AsyncSubscriber``. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to
-    the caller of the signal.
+    The subscriber accepts one subscription and cancels any other (§2.5). Signals may come from any
+    thread, one after another (§1.3). While ``fn`` runs, the publisher waits; ``AsyncSubscriber``
+    avoids this. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the
+    publisher.
 
     Args:
         fn: A plain function. If it returns the object ``False``, the subscription is cancelled, and
-            no other element comes. An exception of ``fn`` cancels the subscription, too, and goes
-            to ``on_dropped_error`` (§2.13).
+            ``fn`` is not called again. An exception of ``fn`` also cancels the subscription, and
+            goes to ``on_dropped_error`` (§2.13).
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: Elements that are requested in advance. More are requested when three quarters are
-            consumed. With 1 each element is requested after the previous element was consumed.
-            Default: unbounded, because the publisher waits while ``fn`` runs.
+        prefetch: The number of elements that are requested in advance. When three quarters are
+            consumed, more elements are requested. With 1, each element is requested after the
+            previous element was consumed. Default: unbounded, because the publisher waits while
+            ``fn`` runs.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -80,9 +81,9 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, end the run with ``error`` (§2.6), and report ``error``.
+        """Cancel upstream (§2.6), end the ``Run`` with ``error``, and report ``error``.
 
-        Upstream does not see ``error``, because a cancel carries no error.
+        ``error`` goes to ``on_dropped_error``, because ``cancel`` does not tell upstream about it.
         """
         self.upstream.cancel()
         claimed = self.run.claim()
@@ -97,24 +98,25 @@ class SyncSubscriber(ForEach[T]):
 class AsyncSubscriber(Generic[T]):
     """A subscriber that calls ``fn(element)`` on ``executor``, one call after another.
 
-    No signal waits for ``fn`` (§2.2). An error of upstream is handled after the elements that came
-    before the error. If the executor refuses the work, upstream is cancelled, and the refusal is
-    the stream's error. ``run`` is as in ``SyncSubscriber``. The subscriber serves one subscription
-    and cancels any other (§2.5).
+    A signal, such as ``on_next``, does not wait until ``fn`` has returned (§2.2). An error of
+    upstream takes effect after ``fn`` was called with all elements before the error. If the
+    executor refuses work, upstream is cancelled, and the executor's exception is the stream's
+    error. The attribute ``run`` works as in ``SyncSubscriber``. The subscriber accepts one
+    subscription and cancels any other (§2.5).
 
     Args:
         fn: A plain function, as in ``SyncSubscriber``.
-        executor: A thread-based ``concurrent.futures.Executor``, or an asyncio event loop. All
-            functions are called there. Default: a worker thread, which ends with the subscription.
+        executor: The thread-based ``concurrent.futures.Executor``, or the event loop, that calls
+            the functions. Default: a worker thread, which ends with the subscription.
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
-        prefetch: The bound on the sum of requested, held and currently processed elements. More are
-            requested when three quarters are consumed. With 1 each element is requested after the
-            previous element was consumed.
+        prefetch: The bound on the sum of requested elements, elements in the buffer and elements in
+            ``fn``. When three quarters are consumed, more elements are requested. With 1, each
+            element is requested after the previous element was consumed.
 
     Attributes:
         run: The ``Run`` of this subscriber.
-        on_next: Takes an element (§2.2); see ``Subscriber``.
+        on_next: Puts an element into the buffer (§2.2); see ``Subscriber``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -135,26 +137,28 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring bounds the elements, so the subscriber below the ring may make an unbounded
-        # request.
+        # The boundary's ring bounds the elements, so ``end`` may make an unbounded request.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
         self.on_next: OnNext[T]
-        # Set the slot itself: a subclass may have its own ``on_next``.
+        # Set the slot ``on_next`` of this class. If a subclass defines its own method ``on_next``,
+        # the assignment ``self.on_next = ...`` would fail.
         vars(AsyncSubscriber)["on_next"].__set__(self, boundary.on_next)
         boundary.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5); request on the executor (§2.1).
+        """Accept the first subscription and cancel any other subscription (§2.5).
+
+        The executor requests the elements (§2.1).
 
         Args:
-            subscription: The subscription.
+            subscription: The subscription to upstream.
         """
         self._boundary.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the run with the error, after ``fn`` was called with all earlier elements.
+        """End the ``Run`` with ``error``, after ``fn`` was called with all earlier elements.
 
         Args:
             error: The error of upstream.
@@ -162,7 +166,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_error(error)
 
     def on_complete(self) -> None:
-        """End the run, after ``fn`` was called with all earlier elements."""
+        """End the ``Run``, after ``fn`` was called with all earlier elements."""
         self._boundary.on_complete()
 
     def __repr__(self) -> str:
