@@ -36,7 +36,7 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # A RecordBatchReader serves one subscriber, which takes this lock and keeps it.
+        # A RecordBatchReader can be read only once. Its first subscriber keeps this lock.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

@@ -1,8 +1,8 @@
 """``from_async_iterable``: a source that awaits its elements one at a time, on demand.
 
-Each subscription has one task on one event loop, which awaits ``__anext__`` and signals. The task
-waits when there is no demand. If ``__anext__`` does not have to wait, the task goes on at once,
-without a step of the event loop.
+Each subscription has one task on one event loop. The task awaits ``__anext__`` and signals the
+elements. Without demand the task waits. If ``__anext__`` returns without waiting, the task
+continues immediately, without another iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 __all__ = ["AsyncIterableSource"]
 
 CANCEL_SECONDS = 0.01
-"""If other code is cancelling the task, ``_cancel_await`` tries again after this many seconds.
+"""Seconds after which ``_cancel_await`` tries again, if other code is cancelling the task.
 
-That code, such as a time-out, may take its cancellation back (``uncancel``)."""
+The other code, such as ``asyncio.timeout``, may withdraw its cancellation by ``uncancel``."""
 
 T = TypeVar("T")
 
@@ -43,22 +43,21 @@ T = TypeVar("T")
 class AsyncIterableSource(Generic[T]):
     """Publishes the elements of an asynchronous iterable, or of an iterable that a function makes.
 
-    An iterable that can be iterated anew, or a function, serves any number of subscribers. An
-    iterator, such as an asynchronous generator, serves one subscriber. Later subscribers get an
-    ``AlreadySubscribedError``.
+    An asynchronous iterator, such as an asynchronous generator, serves one subscriber. Later
+    subscribers get an ``AlreadySubscribedError``. Other iterables, and functions, serve any number.
 
-    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. The default is the
-    loop that runs in the subscribing thread. If a timer or a worker thread subscribes, the default
-    is the loop of the task that awaits the stream. Without such a task, the default is a private
-    loop, which ends with the subscription.
+    ``__anext__`` is awaited only on demand, one call at a time, on ``loop``. By default ``loop`` is
+    the loop that runs in the subscribing thread. If a timer or a worker thread subscribes, it is
+    the loop of the task that awaits the stream. If no task awaits the stream, it is a private loop,
+    which ends with the subscription.
 
-    ``cancel`` cancels the ``__anext__`` that is being awaited. At every end of the stream the
-    iterator's ``aclose``, if there is one, is awaited once. An error of ``aclose`` is the stream's
-    error, unless the stream has another error. If no subscriber can receive an error of ``aclose``,
-    the error goes to ``on_dropped_error``. A task on the same loop that awaits the stream waits for
-    ``aclose``, too. At exit a private loop waits some seconds for ``aclose``. An
-    ``asyncio.CancelledError`` of the iterator becomes a ``RuntimeError``, unless the stream was
-    cancelled.
+    ``cancel`` cancels the ``__anext__`` that is being awaited. When the stream ends in any way, the
+    iterator's method ``aclose``, if there is one, is awaited once. An error of ``aclose`` is the
+    stream's error, unless the stream has another error. If no subscriber can receive an error of
+    ``aclose``, the error goes to ``on_dropped_error``. A task on the same loop that awaits the
+    stream also waits for ``aclose``. At interpreter exit a private loop waits some seconds for
+    ``aclose``. If the iterator raises ``asyncio.CancelledError``, but the stream was not cancelled,
+    the stream's error is a ``RuntimeError``.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # won by the first subscriber, the only one that an iterator serves
+        self._taken = Latch()  # the subscriber that wins this latch gets a one-shot iterator
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -104,7 +103,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # from now on only the subscription refers to the iterator
+            self._iterable = None  # so that only the subscription refers to the iterator
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -114,10 +113,10 @@ class AsyncIterableSource(Generic[T]):
 
 
 class _AsyncIterableSubscription(Drain):
-    """The subscription: a task on the event loop awaits elements and signals them.
+    """The subscription. Its task on the event loop awaits the elements and signals them.
 
-    After a request or a cancel the loop calls ``_work``, which wakes or cancels that task. The task
-    never awaits within a signal, so signals never overlap.
+    After a request or a cancel the loop calls ``_work``, which starts, wakes or cancels the task.
+    The task never awaits within a signal, so signals never overlap.
     """
 
     __slots__ = (
@@ -138,7 +137,7 @@ class _AsyncIterableSubscription(Drain):
         self._name = describe_callable(iterable)
         self._task: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None] | None = None
-        self._awaiting = False  # whether the task awaits ``__anext__``, which cancel() may cancel
+        self._awaiting = False  # whether the task is awaiting ``__anext__``
         self._awaited = awaited_stream()
         self._stopped = False
 
@@ -146,11 +145,11 @@ class _AsyncIterableSubscription(Drain):
         if self._signal_on_subscribe() and not self._wip.leave():
             self._start_drain()
 
-    # -- the drain: delivering elements ------------------------------------------------------------
+    # -- methods of the base class ``Drain`` -------------------------------------------------------
 
     def _start_drain(self) -> None:
         if self._task is None and self._demand.value < 0 and not self._must_close():
-            self._drain()  # there is no task to end, so no event loop is needed
+            self._drain()  # cancelled before the task was started: no event loop is needed
         else:
             super()._start_drain()
 
@@ -165,16 +164,16 @@ class _AsyncIterableSubscription(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 coroutine = self._run_task(iterable)
-                # Start the coroutine now. Then its ``finally`` block runs even if the loop never
-                # runs the task.
+                # Start the coroutine before it becomes a task. Then its ``finally`` block runs even
+                # if the loop is closed before it runs the task.
                 coroutine.send(None)
                 self._task = asyncio.get_running_loop().create_task(coroutine)
                 # The task signals errors to the subscriber, so asyncio must not log them, too.
                 self._task.add_done_callback(retrieve)
                 if self._awaited is not None:
                     self._awaited.add(self._task)
-                # A stream can be garbage-collected while its task waits for demand. Then asyncio
-                # must not warn of a pending task: Python or a finalizer ends the task.
+                # A stream can be garbage-collected while its task waits for demand. The garbage
+                # collection ends the task, so asyncio must not warn about a pending task.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
@@ -184,14 +183,14 @@ class _AsyncIterableSubscription(Drain):
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
-        """Cancel the awaited ``__anext__``, once.
+        """Cancel the ``__anext__`` that the task is awaiting. Do this only once.
 
-        After the cancel the iterator may await a clean-up, which a second cancel would interrupt.
+        After the cancel the iterator may await its clean-up, which a second cancel would interrupt.
         """
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # other code is cancelling the task: try again later
+        if task.cancelling():  # other code is cancelling the task, so try again later
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -212,7 +211,7 @@ class _AsyncIterableSubscription(Drain):
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                # The call ``send(None)`` in _work() runs the coroutine up to this line.
+                # ``coroutine.send(None)`` in _work() runs this coroutine up to here.
                 await asyncio.sleep(0)
                 iterator = self._open(iterable)
                 del iterable
@@ -228,11 +227,11 @@ class _AsyncIterableSubscription(Drain):
             if aclose is not None:
                 error = await self._close(aclose, error)
             self._end(error)
-        except GeneratorExit:  # the loop was closed, so this coroutine must not await
+        except GeneratorExit:  # the loop was closed, so this coroutine must not await anything
             if self._demand.value >= 0:
                 self._end(WorkDroppedError("the event loop was closed while the source was in use"))
             raise
-        except BaseException as raised:  # for example a KeyboardInterrupt, which stops the loop
+        except BaseException as raised:  # for example a KeyboardInterrupt, which the loop re-raises
             self._end(raised)
             raise
         finally:
@@ -253,7 +252,7 @@ class _AsyncIterableSubscription(Drain):
         return aiter(iterable)
 
     async def _pull(self, iterator: AsyncIterator[Any]) -> None:
-        """Await and signal elements until the iterator or the subscription ends."""
+        """Await and signal elements, until the iterator is exhausted or the subscription ends."""
         pull = iterator.__anext__
         since_turn = 0
         while not self._stopped:
@@ -278,13 +277,13 @@ class _AsyncIterableSubscription(Drain):
                     raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
                 if not self._signal(element):
                     return
-                # The task must not keep the element while waiting for the next one.
+                # Do not keep the element alive while the task awaits the next element.
                 del element
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
                 yield_gil()
-                await asyncio.sleep(0)  # a source that is always ready must not block the loop
+                await asyncio.sleep(0)  # let other tasks run, even if elements are always ready
                 since_turn = 0
 
     def _signal(self, element: Any) -> bool:
@@ -297,7 +296,8 @@ class _AsyncIterableSubscription(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del subscriber, element  # an error's traceback must not keep the element (§3.13)
+            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+            del subscriber, element
         return not self._stopped
 
     async def _park(self) -> None:
@@ -317,8 +317,9 @@ class _AsyncIterableSubscription(Drain):
             await aclose()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
             raised: BaseException | None = error_or_group
-            # ``aclose`` raises GeneratorExit at the ``yield``. A task group around the ``yield``
-            # puts it in a group. Only the other exceptions of the group are errors.
+            # ``aclose`` raises a GeneratorExit at the generator's ``yield``. If the ``yield`` is
+            # within an asyncio.TaskGroup, aclose() raises an exception group that contains the
+            # GeneratorExit. Only the other exceptions of the group are errors.
             if isinstance(raised, BaseExceptionGroup):
                 raised = raised.split(GeneratorExit)[1]
             if raised is None:
@@ -341,14 +342,14 @@ class _AsyncIterableSubscription(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # Report the error, unless a CancelledError has caused it: the end of the stream cancels
-            # the ``__anext__`` that is awaited.
+            # The stream has ended before. Report ``error``, unless a CancelledError has caused it:
+            # then it is a consequence of the end, which cancels the awaited ``__anext__``.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
     def _forget_cancellation() -> None:
-        # The task goes on, for example with ``aclose``. Without ``uncancel``, code in ``aclose`` (a
-        # time-out, for example) would treat the task as cancelled.
+        # The task goes on after the CancelledError, for example with ``aclose``. Without
+        # ``uncancel``, an asyncio.timeout within ``aclose`` would treat the task as cancelled.
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

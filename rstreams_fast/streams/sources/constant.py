@@ -1,4 +1,4 @@
-"""Sources without elements: one fails at once, one never ends."""
+"""The sources of ``error`` and ``never``, which have no elements."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["FailedPublisher", "NeverPublisher"]
 class FailedPublisher:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Keep the traceback that the error has now. When a subscriber raises the error, Python adds
-        # stack frames to it. The next subscriber gets the error without these frames.
+        # Store the traceback that the error has now. When a subscriber raises the error, Python
+        # adds stack frames to the traceback. The next subscriber gets the error without them.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

@@ -1,4 +1,4 @@
-"""``create``: a user's function gets an emitter, and sends elements with it from any thread."""
+"""``create``: a source in which a user's function sends elements by an ``Emitter``."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def create_source(
 
 
 class Emitter(Generic[T]):
-    """Sends elements to one subscriber. Any thread may call any method. No method waits.
+    """Sends elements to one subscriber of ``create``. Any thread may call any method.
 
-    The stream ends when the subscriber cancels, at the first call of ``error`` or ``complete``, or
-    at an overflow. After the end all calls have no effect, and the emitter keeps no references.
+    No method blocks. The stream ends if the subscriber cancels, at the first call of ``error`` or
+    ``complete``, or if the buffer overflows. After the end the methods have no effect, and the
+    emitter has dropped its references to the subscriber and to the user's functions.
     """
 
     __slots__ = ("__weakref__", "_end_callbacks", "_lock", "_target")
@@ -51,21 +52,21 @@ class Emitter(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
-        # The lock is reentrant: a finalizer may need it while this thread holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._target: OverflowSubscription | None = target
         # The functions that were passed to ``on_cancel``. None after the end of the stream.
         self._end_callbacks: list[Callable[[], object]] | None = []
 
     def next(self, element: T, /) -> bool:
-        """Send ``element``.
+        """Send ``element`` to the subscriber. Without demand, put it into the buffer.
 
         Args:
             element: The element; not ``None``.
 
         Returns:
             ``False`` if the stream has ended, or if this call ends the stream because the buffer is
-            full. Otherwise ``True``, even if the element is dropped.
+            full. Otherwise ``True``, even if the overflow strategy drops the element.
 
         Raises:
             TypeError: ``element`` is ``None``, which is not an element (§2.13). The stream goes on.
@@ -76,7 +77,7 @@ class Emitter(Generic[T]):
         return target is not None and target.offer(element)
 
     def error(self, error: BaseException, /) -> bool:
-        """End the stream with ``error``, after the elements that were sent.
+        """End the stream with ``error``, after all elements that were sent before.
 
         Args:
             error: An exception instance.
@@ -96,7 +97,7 @@ class Emitter(Generic[T]):
         return ended
 
     def complete(self) -> bool:
-        """Complete the stream, after the elements that were sent.
+        """Complete the stream, after all elements that were sent before.
 
         Returns:
             ``False`` if the stream had ended before.
@@ -107,14 +108,14 @@ class Emitter(Generic[T]):
         return ended
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Register ``fn``, which is called once, when the stream ends in any way.
+        """Register ``fn``, to be called once when the stream is cancelled, fails or completes.
 
-        If the stream has ended before, ``fn`` is called at once. Several functions are called in
-        the order of the ``on_cancel`` calls. Exceptions of ``fn`` go to ``on_dropped_error``.
+        If the stream has already ended, ``fn`` is called immediately. If ``on_cancel`` is called
+        several times, the functions are called in the same order. Exceptions of ``fn`` go to
+        ``on_dropped_error``.
 
         Args:
-            fn: A plain function. It is called on the thread that ends the stream, and must not wait
-                for anything.
+            fn: A plain function. It is called on the thread that ends the stream. It must not wait.
 
         Raises:
             TypeError: ``fn`` cannot be called, is ``async``, or is a generator function.
@@ -128,12 +129,12 @@ class Emitter(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the stream has ended, so that later calls have no effect."""
+        """Whether the stream has ended in any way. Then the methods have no effect."""
         return self._target is None
 
     @property
     def demand(self) -> int:
-        """How many elements are requested and not sent yet. 0 after the end."""
+        """The number of elements that were requested but not sent yet. 0 after the end."""
         target = self._target
         return 0 if target is None else target.unmet_demand
 
@@ -152,13 +153,13 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
     try:
         for fn in fns:
             silent(fn)
-    except BaseException:  # for example a KeyboardInterrupt: call the other functions, too
+    except BaseException:  # after a KeyboardInterrupt, for example, still call the other functions
         _call_all(fns)
         raise
 
 
 class _EmitterSubscription:
-    """The subscription that the subscriber of an emitter receives."""
+    """The subscription with which the subscriber of ``create`` cancels the ``Emitter``."""
 
     __slots__ = ("__weakref__", "_emitter")
 
@@ -168,7 +169,7 @@ class _EmitterSubscription:
         self._emitter = emitter
 
     def request(self, n: int, /) -> None:
-        """Do nothing: the emitter does not wait for demand."""
+        """Do nothing: an ``Emitter`` sends elements without demand."""
 
     def cancel(self) -> None:
         self._emitter._detach()
@@ -190,13 +191,13 @@ class _CreatePublisher:
 
 
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
-    # The traceback of an error of ``fn`` keeps the variables of this frame. So this is a separate
-    # function, without a variable that refers to the subscriber.
+    # The traceback of an error of ``fn`` keeps the variables of this frame alive. So this code is
+    # in a separate function, which has no variable that refers to the subscriber.
     try:
         refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:
         emitter.error(raised)
     except BaseException as raised:
-        if not emitter.cancelled:  # the subscriber gets the error by ``on_error``, too
+        if not emitter.cancelled:  # signal the error to the subscriber, and raise it, too
             emitter.error(raised)
         raise

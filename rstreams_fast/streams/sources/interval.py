@@ -1,4 +1,4 @@
-"""``interval``: a clock that sends numbers (ticks), and does not wait for demand."""
+"""``interval``: a source that sends numbers (ticks) at regular times, even without demand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rstreams_fast.streams.operators.on_overflow import (
 __all__ = ["interval_source"]
 
 SHORTEST: Final = 1e-9
-"""The shortest period, in seconds: clocks cannot measure shorter times."""
+"""The shortest period of ``interval``, in seconds. Clocks cannot measure shorter times."""
 
 
 def interval_source(  # noqa: PLR0917 - the parameters of the public function, in its order
@@ -45,7 +45,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     timer: Timer | None,
 ) -> PublisherSource:
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # tick numbers would soon be too large for exact floats
+    if period < SHORTEST:  # the number of a tick would soon be too large for an exact float
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
@@ -58,7 +58,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
         where = describe_executor(executor)
     else:
         where = "the thread of its timer" if runs_slow_work(timer) else "shared threads"
-    # ``on_demand``: the clock starts at the first request, as earlier ticks would fill the buffer.
+    # ``on_demand=True``: ticks begin at the first request. Earlier ticks would fill the buffer.
     options = OverflowBoundary(
         overflow, capacity, name="interval", argument="overflow=", on_demand=True
     )
@@ -98,7 +98,7 @@ class _IntervalPublisher:
 
 
 class _TickSubscription:
-    """The subscription to the clock. At most one alarm of the timer is set at a time."""
+    """The subscription that sends the ticks. At most one alarm of the timer is set at a time."""
 
     __slots__ = (
         "__weakref__",
@@ -123,12 +123,12 @@ class _TickSubscription:
         self._delay = delay
         self._first = 0.0  # the time at which tick 0 is due
         self._next = 0
-        # The lock is reentrant: a finalizer may need it while this thread holds it.
+        # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the clock. ``OverflowSubscription`` makes a single, unbounded request."""
+        """Start the ticks. ``OverflowSubscription`` calls this only once, for unbounded demand."""
         self._first = self._timer.now() + self._delay
         self._set_alarm(0)
 
@@ -150,7 +150,7 @@ class _TickSubscription:
             target.finish(refused)
             return
         with self._lock:
-            # If another thread has set the alarm of a later tick already, cancel this alarm.
+            # If ``alarm`` has run already, its tick has set a later alarm: do not store ``alarm``.
             if self._target is not None and n >= self._next:
                 self._alarm = alarm
                 return

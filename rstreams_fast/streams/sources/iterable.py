@@ -13,19 +13,22 @@ from rstreams_fast.streams.engine.pull_source import CountedIterator
 __all__ = ["CallableSource", "IterableSource"]
 
 
-# The types whose iterators never wait, and need no closing.
+# The types whose iterators never block a thread, and need not be closed.
 _SEQUENCES: Final = frozenset({range, list, tuple, str, bytes})
 
 
 class IterableSource:
-    """The source of ``from_iterable``. A one-shot iterator can be opened only once."""
+    """The source of ``from_iterable``. ``open`` makes an iterator for each subscriber.
+
+    If the iterable is itself an iterator, such as a generator, it can be opened only once.
+    """
 
     def __init__(self, iterable: Iterable[Any], name: str | None = None) -> None:
         self._iterable = iterable
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # A one-shot iterator serves one subscriber, which takes this lock and keeps it.
+            # If the iterable is a one-shot iterator, its first subscriber keeps this lock.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
@@ -45,7 +48,7 @@ class IterableSource:
 
 
 class _CallIterator(CountedIterator):
-    """An iterator over one element, the result of ``fn()``. ``next`` makes the call."""
+    """An iterator over one element, the result of ``fn()``. The first ``next`` calls ``fn``."""
 
     def __init__(self, fn: Callable[[], Any]) -> None:
         self._fn: Callable[[], Any] | None = fn
@@ -56,7 +59,7 @@ class _CallIterator(CountedIterator):
             raise StopIteration
         try:
             result = fn()
-        except StopIteration as raised:  # a StopIteration would look like the end of this iterator
+        except StopIteration as raised:  # it would look like the normal end of this iterator
             raise RuntimeError(
                 f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
             ) from raised
@@ -72,7 +75,7 @@ class _CallIterator(CountedIterator):
 
 
 class CallableSource:
-    """The source of ``from_callable``: a function, called once for each subscriber."""
+    """The source of ``from_callable``, which calls a function once for each subscriber."""
 
     is_sequence: Final = True
 

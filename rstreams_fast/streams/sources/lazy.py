@@ -1,7 +1,7 @@
-"""``defer``, ``using`` and ``generate``: sources that a user's function makes.
+"""The sources of ``defer``, ``using`` and ``generate``, which call a user's function.
 
-The function of ``defer`` and ``using`` makes a publisher for each subscriber. The function of
-``generate`` makes one element after another.
+For ``defer`` and ``using`` the function makes a publisher for each subscriber. For ``generate`` the
+function makes one element after another.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["defer_source", "generate_source", "using_source"]
 def defer_source(
     factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
 ) -> PublisherSource:
-    """Return the source of ``rstreams_fast.defer``.
+    """Return a source that subscribes each subscriber to a new publisher ``factory()``.
 
-    ``described`` is the source's text in ``describe()``. ``inside`` are the publishers that
-    ``factory`` uses, if they are known. ``describe()`` shows these publishers, too.
+    ``described`` is the text about the source in ``Stream.describe()``. ``inside`` has the
+    publishers that ``factory`` uses, if they are known. ``describe()`` shows these publishers, too.
     """
     made = _DeferredPublisher(factory, f"what {described} makes")
     return PublisherSource(made, described, trusted=True, inside=inside)
@@ -42,15 +42,16 @@ class _DeferredPublisher:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         made: Publisher[Any] | None = self
         try:
-            # A loop, because recursion would fill the stack if many calls of defer() are nested.
+            # The publisher of ``factory`` may be a stream of defer() itself. A loop, not recursion,
+            # so that many nested streams of defer() do not fill the stack.
             while isinstance(made, _DeferredPublisher):
                 publisher = made._factory()
                 check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
-        except RecursionError:  # the RecursionError goes to a caller with room on the stack
+        except RecursionError:  # the stack is full: a caller with more room signals the error
             raise
         except Exception as raised:
-            refuse(subscriber, raised)  # subscribe signals errors, and raises none (§1.9)
+            refuse(subscriber, raised)  # subscribe must signal errors, not raise them (§1.9)
         else:
             as_pipeline(publisher).subscribe(subscriber)
 
