@@ -1,1 +1,1 @@
-"""The methods of ``Stream``: a file for each heading of ``docs/reference/stream.md``."""
+"""The base classes of ``Stream``: one file for each heading of ``docs/reference/stream.md``."""

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that call slow functions, several calls at a time."""
+"""The methods of ``Stream`` that call a slow function for several elements at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ U = TypeVar("U")
 
 
 class CallMethods(Generic[T_co]):
-    """``map_async`` and ``map_blocking``."""
+    """The base class of ``Stream`` with ``map_async`` and ``map_blocking``."""
 
     __slots__ = ()
 
@@ -35,20 +35,20 @@ class CallMethods(Generic[T_co]):
         loop: asyncio.AbstractEventLoop | None = None,
         key: Callable[[T_co], Hashable] | None = None,
     ) -> Stream[U]:
-        """``await fn(element)`` for each element, up to ``concurrency`` calls at once.
+        """Deliver ``await fn(element)`` for each element, with up to ``concurrency`` running calls.
 
         All calls, and every ``request`` to upstream, run on one event loop, in copies of the
-        context of ``subscribe``. The subscriber's first request starts the requests to upstream.
-        With a ``key``, an element waits while an earlier call with an equal key runs. A waiting
-        element counts towards ``prefetch``, not towards ``concurrency``.
+        ``contextvars`` context of ``subscribe``. No elements are requested from upstream before the
+        subscriber's first request. With a ``key``, an element waits while an earlier call with an
+        equal key runs. A waiting element counts towards ``prefetch``, not towards ``concurrency``.
 
-        An error of upstream is signalled at once. There is one exception: if enough elements have
-        come for a ``take`` below, the error is signalled after the results of these elements. An
-        error of a call is signalled after the results that are ready and requested, with a note
-        that names the element. Any error cancels the other calls, and upstream. If ``fn`` raises
-        ``asyncio.CancelledError``, but the stream was not cancelled, the error is a
-        ``RuntimeError``. ``cancel`` does not wait: it cancels the running calls, and no other call
-        starts.
+        An error of upstream is signalled immediately, with one exception: if enough elements have
+        come for a ``take`` downstream, the error is signalled after the results of these elements.
+        An error of a call is signalled after the results that are ready and requested. It has a
+        note that names the element. Any error cancels upstream and the other calls. If ``fn``
+        raises ``asyncio.CancelledError``, but the stream was not cancelled, the error of the stream
+        is a ``RuntimeError``. ``cancel`` cancels the running calls, but does not wait for their
+        end. No call starts after ``cancel``.
 
         ```python
         import asyncio
@@ -67,25 +67,24 @@ class CallMethods(Generic[T_co]):
             fn: A coroutine function, or a function that returns an awaitable. The stream ends with
                 a ``TypeError`` if the result is ``None``, or if ``fn`` returns an object that
                 cannot be awaited.
-            concurrency: The most calls at once.
-            ordered: Whether results keep the order of the elements. With ``False`` each result is
-                delivered when it is ready.
+            concurrency: The largest number of running calls.
+            ordered: Whether results are delivered in the order of the elements. With ``False`` each
+                result is delivered when it is ready.
             prefetch: The bound on the sum of requested elements, running calls and results that
-                wait. A ``prefetch`` below ``concurrency`` bounds the calls, too. Default: 64 times
-                ``concurrency``, or 4 times ``concurrency`` without order, but at most 65 536.
+                wait for demand. A ``prefetch`` smaller than ``concurrency`` bounds the running
+                calls, too. Default: 64 times ``concurrency``, or 4 times ``concurrency`` if
+                ``ordered`` is false, but at most 65 536.
             loop: The event loop of the calls. Default: the loop that runs in the subscribing
-                thread. If there is none, the default is the loop of the task that awaits the
-                stream's end. Without such a task, the default is a private loop, which ends with
-                the subscription.
+                thread. If no loop runs there, it is the loop of the task that awaits the stream's
+                end. If no task awaits it, it is a private loop, which ends with the subscription.
             key: Elements with equal ``key(element)`` are processed one at a time, in their order.
                 The key must be hashable. Default: no keys.
 
         Raises:
-            TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator
-                function.
-            ValueError: A bound is less than 1.
+            TypeError: An argument has the wrong type, or ``fn`` is an async generator function.
+            ValueError: ``concurrency`` or ``prefetch`` is less than 1.
         """
-        # Imported here, not at the top: programs without an event loop do not load asyncio.
+        # Imported here, not at the top of the module, so that most programs do not load asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
         return as_stream(self).with_part(
@@ -104,7 +103,7 @@ class CallMethods(Generic[T_co]):
         ordered: bool = True,
         prefetch: int | None = None,
     ) -> Stream[U]:
-        """``fn(element)`` on ``executor`` for each element, up to ``concurrency`` calls at once.
+        """Deliver ``fn(element)`` for each element. ``executor`` runs several calls in parallel.
 
         ```text
         above     --1--2--3--|
@@ -113,13 +112,15 @@ class CallMethods(Generic[T_co]):
         below     ---------f(1)-f(2)-f(3)-|
         ```
 
-        Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that is running when the
-        stream ends cannot be stopped. The result of the call is dropped. Short calls are submitted
-        together, as many as take about 3 ms, and run one after the other. So a call must not wait
-        for another call. Calls in threads see the context of ``subscribe`` (``contextvars``).
-        Results are delivered on the event loop that runs in the subscribing thread. Without such a
-        loop, they are delivered on a thread of the stream. An exception from another process has
-        the traceback of that process as a note.
+        Errors (§2.13) and the result ``None`` are handled as in ``map_async``. If a call is running
+        when the stream ends, the call goes on, and its result is dropped. Short calls are submitted
+        to the executor in groups that take about 3 ms. The calls of a group run one after the
+        other. So a call must not wait for another call.
+
+        Calls in threads see the ``contextvars`` context of ``subscribe``. Results are delivered on
+        the event loop that runs in the subscribing thread. If no loop runs there, they are
+        delivered on a thread that belongs to the stream. An exception from another process has a
+        note with the traceback in that process.
 
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
 
@@ -127,14 +128,15 @@ class CallMethods(Generic[T_co]):
             fn: A plain function. For an executor of processes it must be a function of a module,
                 because ``fn``, each element and each result are pickled.
             executor: Any ``concurrent.futures.Executor``. It may have fewer workers than
-                ``concurrency``. Default: threads that are shared within the process.
-            concurrency: The most calls at once. Default: the number of processors.
-            ordered: Whether results keep the order of the elements.
-            prefetch: As in ``map_async``. Default: ``concurrency`` times 256.
+                ``concurrency``. Default: a pool of threads that all streams of the process share.
+            concurrency: The largest number of running calls. Default: the number of processors.
+            ordered: Whether results are delivered in the order of the elements.
+            prefetch: The bound on the sum of requested elements, running calls and waiting results,
+                as in ``map_async``. Default: ``concurrency`` times 256.
 
         Raises:
             TypeError: An argument has the wrong type, or ``fn`` is ``async``: use ``map_async``.
-            ValueError: A bound is less than 1.
+            ValueError: ``concurrency`` or ``prefetch`` is less than 1.
         """
         from rstreams_fast.streams.operators.map_blocking import MapBlocking
 

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that combine it with other publishers, or with given elements."""
+"""The methods of ``Stream`` that combine a stream with other publishers, or with given elements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ C = TypeVar("C")
 
 
 class CombiningMethods(Generic[T_co]):
-    """``merge``, ``zip``, ``concat`` and others that take publishers or elements."""
+    """The base class of ``Stream`` with ``merge``, ``zip``, ``concat`` and similar methods."""
 
     __slots__ = ()
 
@@ -42,12 +42,14 @@ class CombiningMethods(Generic[T_co]):
         prefetch: int = INNER_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[T_co | U]:
-        """The elements of this stream and of ``others``, as they come. See ``rstreams_fast.merge``.
+        """Deliver the elements of this stream and of ``others``, in the order of their arrival.
+
+        See ``rstreams_fast.merge``.
 
         Args:
             *others: Publishers, which may break the rules of Reactive Streams.
-            prefetch: Elements that are requested in advance from each publisher.
-            delay_error: Signal an error after all elements, not at once.
+            prefetch: The number of elements to request in advance from each publisher.
+            delay_error: Whether an error is signalled after all elements. Default: immediately.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -63,7 +65,7 @@ class CombiningMethods(Generic[T_co]):
         reverse: bool = False,
         prefetch: int = INNER_PREFETCH,
     ) -> Stream[T_co | U]:
-        """The elements of this stream and of ``others`` in sorted order. Each must be sorted, too.
+        """Deliver the elements of this stream and of ``others`` in sorted order.
 
         ```text
         above   --1-----4--5--|
@@ -71,25 +73,25 @@ class CombiningMethods(Generic[T_co]):
         below   -----1--23--------456|
         ```
 
-        An element is delivered on request (§1.1), and only when each publisher has sent its next
-        element or has completed. If keys are equal, the element of the publisher that is named
-        first comes first. If a publisher is not sorted, no error is raised, and the result is the
-        same as that of ``heapq.merge``.
+        The elements of this stream and of each of ``others`` must be sorted. If the elements of a
+        publisher are not sorted, no error is raised, and the result is that of ``heapq.merge``.
+
+        An element is delivered on request (§1.1), and only when every publisher has sent its next
+        element or has completed. Of elements with equal keys, this stream's element comes first,
+        and then those of ``others``, in the order of the arguments.
 
         ``key`` is called once for each element, after the subscriber's first request, on the thread
-        that delivers. An exception of ``key``, or of a comparison, ends the stream (§2.13). An
-        error of any publisher ends the stream at once, and waiting elements are dropped. The stream
-        completes when all publishers have completed.
+        that delivers the element. An exception of ``key``, or of a comparison, ends the stream
+        (§2.13). An error of any publisher ends the stream immediately, and elements in the buffers
+        are dropped. The stream completes when all publishers have completed.
 
         Reactor: ``mergeComparing``.
 
         Args:
             *others: Publishers, which may break the rules of Reactive Streams.
             key: ``key(element)`` is compared in place of the element. Default: the element itself.
-            reverse: The publishers are sorted from the greatest to the least element, and so is
-                the result.
-            prefetch: The most elements of each publisher that are held. They are requested in
-                advance.
+            reverse: Whether the publishers and the result are sorted in descending order.
+            prefetch: The number of elements of each publisher to request in advance, and buffer.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``, or ``key`` cannot be called.
@@ -136,12 +138,13 @@ class CombiningMethods(Generic[T_co]):
     ) -> Stream[tuple[Any, ...]]: ...
 
     def zip(self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-        """Tuples of the elements at the same position in this stream and in ``others``. See
-        ``rstreams_fast.zip_``.
+        """Deliver tuples of the elements at the same position in this stream and in ``others``.
+
+        See ``rstreams_fast.zip_``.
 
         Args:
             *others: Publishers, which may break the rules of Reactive Streams.
-            prefetch: Elements that are requested in advance from each publisher.
+            prefetch: The number of elements to request in advance from each publisher.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -149,8 +152,9 @@ class CombiningMethods(Generic[T_co]):
         return as_stream(self)._stream_of(zip_source((as_stream(self), *others), prefetch))
 
     def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
-        """All elements of this stream, then all elements of each of ``others``. See
-        ``rstreams_fast.concat``.
+        """Deliver all elements of this stream, and then all elements of each of ``others``.
+
+        See ``rstreams_fast.concat``.
 
         Args:
             *others: Publishers, which may break the rules of Reactive Streams.
@@ -173,7 +177,7 @@ class CombiningMethods(Generic[T_co]):
     def combine_latest(
         self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
     ) -> Stream[Any]:
-        """For each element of any publisher, a tuple of the newest elements of all publishers.
+        """For each element of any publisher, deliver a tuple of the publishers' newest elements.
 
         ```text
         above   --1--------2-----|
@@ -182,18 +186,17 @@ class CombiningMethods(Generic[T_co]):
         ```
 
         The publishers are this stream and ``others``. No element is dropped. At first one element
-        is requested of each publisher. When all publishers have sent an element, ``prefetch``
+        is requested from each publisher. When all publishers have sent an element, ``prefetch``
         elements are requested in advance, as in ``rstreams_fast.merge``. Tuples wait for demand
-        (§1.1) in the order in which their elements came. The stream completes when all publishers
-        have completed, or when a publisher completes without an element. An error of any publisher
-        ends the stream at once.
+        (§1.1) in the order in which their elements came. The result completes when all publishers
+        have completed, or when a publisher completes without an element. Any error ends the result.
 
-        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops the elements that come
-        before the last publisher has begun.
+        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which drops elements that come before
+        every publisher has sent an element.
 
         Args:
             *others: Publishers, which may break the rules of Reactive Streams.
-            prefetch: Elements that are requested in advance from each publisher.
+            prefetch: The number of elements to request in advance from each publisher.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -207,8 +210,7 @@ class CombiningMethods(Generic[T_co]):
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[tuple[Any, ...]]: ...
 
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[Any]:
-        """For each element of this stream, a tuple of the element and the newest element of each of
-        ``others``.
+        """Deliver each element of this stream in a tuple with the newest elements of ``others``.
 
         ```text
         above   -----1--2-----3--|
@@ -216,13 +218,15 @@ class CombiningMethods(Generic[T_co]):
         below   -----1a-2a----3b-|
         ```
 
-        ``others`` get an unbounded request, and the newest element of each publisher is held.
-        ``metrics_of`` counts the elements that were replaced before they were used. If one of
-        ``others`` has an iterator as its source, the iterator is run to its end within
-        ``subscribe``: if that takes long, use ``subscribe_on`` for that stream. The demand is
-        passed on to this stream (§1.1) only after all of ``others`` have sent an element. So no
-        element of this stream is dropped. The result completes when this stream completes, or when
-        one of ``others`` completes without an element. An error of any publisher ends the stream.
+        An unbounded number of elements is requested from ``others``, and the newest element of each
+        of them is stored. ``metrics_of`` counts the elements that were replaced before a tuple had
+        them. If the source of one of ``others`` is an iterator, ``subscribe`` runs the iterator to
+        its end. If this takes long, use ``subscribe_on`` for that stream.
+
+        No elements are requested from this stream (§1.1) before all of ``others`` have sent an
+        element. So no element of this stream is dropped. The result completes when this stream
+        completes, or when one of ``others`` completes without an element. Any error ends the
+        result.
 
         Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops elements of this stream
         until all of ``others`` have sent an element.
@@ -236,7 +240,7 @@ class CombiningMethods(Generic[T_co]):
         return as_stream(self).with_part(WithLatestFrom(others))
 
     def race(self, *others: Publisher[U]) -> Stream[T_co | U]:
-        """The elements of the publisher that signals first: this stream or one of ``others``.
+        """Deliver the elements of this stream or of one of ``others``, whichever signals first.
 
         ```text
         above   ------1--2--|
@@ -244,11 +248,10 @@ class CombiningMethods(Generic[T_co]):
         below   ---a--b--|
         ```
 
-        One element is requested of each publisher. The first publisher that sends an element,
+        One element is requested from each publisher. The first publisher that sends an element,
         completes or fails is the winner. The other publishers are cancelled. If another publisher
-        sends an element at the same time, the element is dropped (§2.8): at most one element of
-        each publisher. No more elements are requested of the winner than the subscriber requests
-        (§1.1).
+        sends its element at the same time, this element is dropped (§2.8). Only elements that the
+        subscriber requests are requested from the winner (§1.1).
 
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
@@ -261,20 +264,20 @@ class CombiningMethods(Generic[T_co]):
         return as_stream(self).with_part(Race(others))
 
     def start_with(self, *elements: U) -> Stream[T_co | U]:
-        """``elements``, and then the elements of this stream.
+        """Deliver ``elements``, and then the elements of this stream.
 
         ```text
         above   ------3--4--|
         below   -1-2--3--4--|   of start_with(1, 2)
         ```
 
-        After ``elements`` are delivered, this stream gets a subscriber, and a request for the rest
-        of the demand (§1.1).
+        After the delivery of ``elements``, the new stream subscribes to this stream, and requests
+        the rest of the demand (§1.1).
 
         Reactor: ``startWith``; RxPY: ``start_with``.
 
         Args:
-            *elements: The first elements, none of them ``None``.
+            *elements: The first elements. None of them may be ``None``.
 
         Raises:
             TypeError: One of ``elements`` is ``None`` (§2.13).
@@ -284,7 +287,7 @@ class CombiningMethods(Generic[T_co]):
         )
 
     def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
-        """The elements of this stream, or ``element`` if the stream is empty.
+        """Deliver the elements of this stream, or ``element`` if this stream is empty.
 
         ```text
         above   -----|
@@ -296,7 +299,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``defaultIfEmpty``; RxPY: ``default_if_empty``.
 
         Args:
-            element: The element of an empty stream; not ``None``.
+            element: The element to deliver if this stream is empty; not ``None``.
 
         Raises:
             TypeError: ``element`` is ``None`` (§2.13).
@@ -304,7 +307,7 @@ class CombiningMethods(Generic[T_co]):
         return as_stream(self).with_part(SwitchIfEmpty(publisher_of("default_if_empty", element)))
 
     def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
-        """The elements of this stream, or the elements of ``other`` if this stream is empty.
+        """Deliver the elements of this stream, or those of ``other`` if this stream is empty.
 
         ```text
         above   -----|
@@ -312,8 +315,8 @@ class CombiningMethods(Generic[T_co]):
         below   ------1--2-|
         ```
 
-        When this stream has completed without an element, ``other`` gets a subscriber, and a
-        request for the demand (§1.1).
+        When this stream has completed without an element, the new stream subscribes to ``other``,
+        and requests the subscriber's demand from ``other`` (§1.1).
 
         Reactor: ``switchIfEmpty``.
 
@@ -326,7 +329,7 @@ class CombiningMethods(Generic[T_co]):
         return as_stream(self).with_part(SwitchIfEmpty(other))
 
     def take_until(self, other: Publisher[object], /) -> Self:
-        """The elements of this stream until ``other`` sends an element, or completes.
+        """Deliver the elements of this stream, until ``other`` sends an element or completes.
 
         ```text
         above   --1--2--3--4--|
@@ -334,10 +337,10 @@ class CombiningMethods(Generic[T_co]):
         below   --1--2---|
         ```
 
-        First ``other`` gets a subscriber, and a request for one element, even without demand. Then
-        this stream gets a subscriber, and the demand is passed on to this stream (§1.1). When
-        ``other`` sends an element or completes, this stream is cancelled, and its later elements
-        are dropped (§2.8). An error of ``other`` ends the stream.
+        The new stream first subscribes to ``other``, and requests one element, even without demand.
+        Then it subscribes to this stream, and passes the demand on (§1.1). When ``other`` sends an
+        element or completes, this stream is cancelled, and its later elements are dropped (§2.8).
+        An error of ``other`` ends the new stream.
 
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 

@@ -1,7 +1,7 @@
-"""Functions with which a method of ``Stream`` makes the next stream.
+"""Functions with which the methods of ``Stream`` make a new stream.
 
-The classes of this package are base classes of ``Stream``. So the type checker does not let them
-use attributes of ``Stream``. The functions in this file may use the attributes.
+The classes in the folder ``methods`` are base classes of ``Stream``. A type checker does not know
+that ``self`` is a ``Stream``, and refuses attributes of ``Stream``. ``as_stream`` solves this.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ __all__ = ["USE_MAP_ASYNC", "as_stream", "publisher_of", "with_part"]
 S = TypeVar("S")
 A = TypeVar("A")
 
-#: The end of the error message for a function that must not be ``async``.
+#: The end of the error message for an ``async`` function in an operator such as ``map``.
 USE_MAP_ASYNC: Final = "; use map_async, which awaits such functions"
 
 
 def as_stream(methods: object) -> Stream[Any]:
-    """Return ``methods``, which is a stream, with the type ``Stream`` for the type checker."""
+    """Return ``methods``, the ``self`` of a base class of ``Stream``, typed as a ``Stream``."""
     return methods  # type: ignore[return-value]
 
 
 def with_part(stream: S, part: Part) -> S:
-    """Return ``stream`` with ``part`` at the end. ``part`` must not change the elements' type."""
+    """Return ``stream`` with the operator ``part``, which must not change the elements' type."""
     longer: S = as_stream(stream).with_part(part)  # type: ignore[assignment]
     return longer
 
 
 def publisher_of(operator: str, *elements: A) -> Pipeline[A]:
-    """Return a publisher of ``elements``. For ``None`` raise an error that names ``operator``."""
+    """Return a publisher of ``elements``. If one of them is ``None``, raise a ``TypeError``.
+
+    ``operator`` is the name of the operator in the error message.
+    """
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Pipeline(IterableSource(elements, f"{len(elements)} elements"))

@@ -24,12 +24,12 @@ A = TypeVar("A")
 
 
 class ElementMethods(Generic[T_co]):
-    """``map``, ``filter``, ``take`` and others that look at one element at a time."""
+    """The base class of ``Stream`` with ``map``, ``filter``, ``take`` and similar methods."""
 
     __slots__ = ()
 
     def map(self, fn: Callable[[T_co], U], /) -> Stream[U]:
-        """``fn(element)`` for each element.
+        """Deliver ``fn(element)`` for each element.
 
         Args:
             fn: A plain function, called once for each element. It must not return ``None``.
@@ -41,7 +41,7 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("map", fn)
 
     def map_not_none(self, fn: Callable[[T_co], U | None], /) -> Stream[U]:
-        """``fn(element)`` for each element, without the results that are ``None``.
+        """Deliver ``fn(element)`` for each element, but drop the results that are ``None``.
 
         Args:
             fn: A plain function, called once for each element.
@@ -59,10 +59,10 @@ class ElementMethods(Generic[T_co]):
     def filter(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]: ...
 
     def filter(self, predicate: Callable[[T_co], object], /) -> Stream[Any]:
-        """The elements for which ``predicate(element)`` is true.
+        """Deliver the elements for which ``predicate(element)`` is true.
 
         Args:
-            predicate: A plain function. A ``TypeGuard`` narrows the type of the elements.
+            predicate: A plain function. A ``TypeGuard`` function narrows the type of the elements.
 
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``: use ``map_async``.
@@ -71,10 +71,10 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("filter", predicate)
 
     def take(self, n: int, /) -> Stream[T_co]:
-        """The first ``n`` elements, and then the end. ``take`` requests at most ``n`` elements.
+        """Deliver the first ``n`` elements, and then complete. Request at most ``n`` elements.
 
         Args:
-            n: The number of elements, 0 or more. ``take(0)`` requests nothing.
+            n: The number of elements, 0 or more. ``take(0)`` requests no elements.
 
         Raises:
             TypeError: ``n`` is not an ``int``.
@@ -83,21 +83,21 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("take", check_count("take(n): n", n))
 
     def take_last(self, n: int, /) -> Self:
-        """Deliver the last ``n`` elements, after upstream has completed.
+        """Deliver the last ``n`` elements of upstream, after upstream has completed.
 
         ```text
         above   --1--2--3--|
         below   -----------2--3--|   of take_last(2)
         ```
 
-        Upstream gets an unbounded request. At most ``n`` elements are held. ``metrics_of`` counts
-        the other elements as dropped. An error is signalled at once, and the held elements are
-        dropped.
+        An unbounded number of elements is requested from upstream. At most ``n`` elements are
+        buffered. ``metrics_of`` counts the other elements as dropped. An error is signalled
+        immediately, and the buffered elements are dropped.
 
         Reactor: ``takeLast``; RxPY: ``take_last``.
 
         Args:
-            n: The most elements delivered, 1 to 2**31.
+            n: The largest number of elements to deliver, 1 to 2**31.
 
         Raises:
             TypeError: ``n`` is not an ``int``.
@@ -106,10 +106,12 @@ class ElementMethods(Generic[T_co]):
         return with_part(self, TakeLast(n))
 
     def take_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """The elements before the first element for which ``predicate(element)`` is false.
+        """Deliver elements until ``predicate(element)`` is false, and then complete.
+
+        The first element for which ``predicate`` is false is dropped, and upstream is cancelled.
 
         Args:
-            predicate: A plain function. The first false result cancels upstream.
+            predicate: A plain function.
 
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
@@ -118,10 +120,10 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("take_while", predicate)
 
     def skip(self, n: int, /) -> Stream[T_co]:
-        """All elements but the first ``n``.
+        """Deliver all elements except the first ``n``.
 
         Args:
-            n: The number of elements to leave out, 0 or more.
+            n: The number of elements to drop, 0 or more.
 
         Raises:
             TypeError: ``n`` is not an ``int``.
@@ -130,10 +132,10 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("skip", check_count("skip(n): n", n))
 
     def skip_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """All elements, beginning with the first for which ``predicate(element)`` is false.
+        """Drop elements while ``predicate(element)`` is true, and deliver all later elements.
 
         Args:
-            predicate: A plain function. It is not called again after its first false result.
+            predicate: A plain function. After its first false result it is not called again.
 
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
@@ -142,7 +144,7 @@ class ElementMethods(Generic[T_co]):
         return as_stream(self).with_stage("skip_while", predicate)
 
     def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
-        """The elements that differ from the previous element.
+        """Deliver the elements that differ from the previous element.
 
         ```text
         above   --1--1--2--1--|
@@ -162,23 +164,22 @@ class ElementMethods(Generic[T_co]):
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
     ) -> Stream[T_co]:
-        """The elements that were not seen before. With ``key``, the elements with a new key.
+        """Deliver each element whose key has not come before. By default the key is the element.
 
         ```text
         above   --1--2--1--3--2--|
         below   --1--2-----3-----|
         ```
 
-        The keys are kept for each subscriber separately. A key that cannot be hashed ends the
-        stream, and so does an exception of ``key`` (§2.13).
+        Each subscriber has its own set of keys. A key that cannot be hashed ends the stream. An
+        exception of ``key`` ends the stream, too (§2.13).
 
-        Reactor, RxPY: ``distinct``, which hold all keys.
+        Reactor, RxPY: ``distinct``, which store all keys.
 
         Args:
-            key: ``key(element)`` is looked up in place of the element. It must be hashable.
-                Default: the element itself.
-            max_keys: The most keys that are held, 1 or more. When there are more, the least
-                recently seen key is forgotten. An element with a forgotten key is delivered again.
+            key: ``key(element)`` returns the key, which must be hashable. Default: ``element``.
+            max_keys: The largest number of stored keys, 1 or more. If there are more, the least
+                recently seen key is removed, and its elements are new again.
 
         Raises:
             TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
@@ -204,12 +205,11 @@ class ElementMethods(Generic[T_co]):
     def scan(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def scan(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """The accumulated value after each element, as with ``itertools.accumulate``.
+        """Deliver the accumulated value after each element, like ``itertools.accumulate``.
 
         Args:
-            fn: ``fn(accumulation, element)`` returns the next accumulation.
-            seed: The first accumulation, which is delivered before all others; not ``None``.
-                Without a seed the first element is the first accumulation.
+            fn: ``fn(accumulated, element)`` returns the next accumulated value.
+            seed: The first accumulated value, which is delivered, too. Default: the first element.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.
@@ -225,15 +225,13 @@ class ElementMethods(Generic[T_co]):
     def reduce(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """One element: the accumulated value of all elements.
+        """Deliver one element: the accumulated value of all elements, like ``functools.reduce``.
 
-        An empty stream gives the element ``seed``. Without a seed, an empty stream gives no
-        element.
+        If upstream is empty, deliver ``seed``, or no element if there is no ``seed``.
 
         Args:
-            fn: ``fn(accumulation, element)`` returns the next accumulation.
-            seed: The first accumulation; not ``None``. Without a seed the first element is the
-                first accumulation.
+            fn: ``fn(accumulated, element)`` returns the next accumulated value.
+            seed: The first accumulated value; not ``None``. Default: the first element.
 
         Raises:
             TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.

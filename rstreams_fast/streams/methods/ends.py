@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that subscribe, and return a result in place of a stream."""
+"""The methods of ``Stream`` that subscribe, and return a result, not another stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A = TypeVar("A")
 
 
 class EndMethods(Generic[T_co]):
-    """``for_each``, ``iterate``, and the methods that wait for a result."""
+    """The base class of ``Stream`` with ``for_each``, ``iterate`` and methods like ``to_list``."""
 
     __slots__ = ()
 
@@ -41,26 +41,26 @@ class EndMethods(Generic[T_co]):
         *,
         prefetch: int = UNBOUNDED,
     ) -> Run:
-        """Call ``on_next`` with every element, on the threads that the publisher signals on.
+        """Call ``on_next`` with every element, on the thread that signals the element.
 
         At the end ``on_error`` or ``on_complete`` is called, and then the ``Run`` is done. An
         exception of ``on_next`` or ``on_complete`` cancels upstream and is the stream's error. If
         ``on_next`` returns a coroutine, which would never be awaited, the error is a ``TypeError``.
-        Exceptions of ``on_error`` go to ``on_dropped_error``. So does an error of the stream, if
-        neither ``on_error`` nor a caller of ``result`` receives it. ``KeyboardInterrupt``,
-        ``SystemExit`` and ``GeneratorExit`` propagate to the caller of the signal.
+        Exceptions of ``on_error`` go to ``on_dropped_error``. If neither ``on_error`` nor a caller
+        of ``result`` receives an error of the stream, this error goes to ``on_dropped_error``, too.
+        ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` propagate to the publisher.
 
-        If the source is synchronous, all elements have come when ``for_each`` returns. If such a
-        source is endless, ``for_each`` never returns. Then run the source on another thread, by
-        ``subscribe_on``. Or subscribe a ``SyncSubscriber``: any thread can cancel its ``run``.
+        If the source is synchronous, ``for_each`` returns after the last element. If such a source
+        is endless, ``for_each`` never returns. Then run the source on another thread, by
+        ``subscribe_on``. Or subscribe a ``SyncSubscriber``, whose ``run`` any thread can cancel.
 
         Args:
             on_next: A plain function, called with each element.
-            on_error: Called with the error when the stream fails.
-            on_complete: Called when the stream completes.
-            prefetch: Elements that are requested in advance; more are requested when three quarters
-                are consumed. With 1 each element is requested after the previous one was consumed.
-                Default: unbounded.
+            on_error: ``on_error(error)`` is called when the stream fails.
+            on_complete: ``on_complete()`` is called when the stream completes.
+            prefetch: The number of elements that are requested in advance. When three quarters are
+                consumed, more elements are requested. With 1, each element is requested after the
+                previous element was consumed. Default: unbounded.
 
         Returns:
             The ``Run``, which can cancel the stream, wait for its end, and be awaited.
@@ -72,13 +72,13 @@ class EndMethods(Generic[T_co]):
         return for_each(as_stream(self), on_next, on_error, on_complete, prefetch=prefetch)
 
     def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
-        """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
+        """Return an iterator, for ``with`` or ``async with``, that requests elements in advance.
 
-        The iterator subscribes when its block is entered, or with the first ``next`` or ``anext``.
+        The iterator subscribes when its block is entered, or at the first ``next`` or ``anext``.
         The end of the block, ``close()``, and an exception of ``next`` cancel upstream, once. A
-        synchronous publisher works on the consumer's thread. An error of the stream is raised once,
-        after the elements before it. One consumer may iterate at a time. Any thread may call
-        ``close()``.
+        synchronous publisher runs on the consumer's thread. An error of the stream is raised once,
+        after the elements that came before the error. Any thread may call ``close()``, but only one
+        thread at a time may iterate.
 
         ```python
         import rstreams_fast as rsf
@@ -88,8 +88,8 @@ class EndMethods(Generic[T_co]):
         ```
 
         Args:
-            prefetch: Elements that are requested in advance. With 1 each element is requested
-                after the previous one was consumed.
+            prefetch: The number of elements that are requested in advance. With 1, each element is
+                requested after the previous element was consumed.
 
         Raises:
             ValueError: ``prefetch`` is less than 1.
@@ -97,19 +97,19 @@ class EndMethods(Generic[T_co]):
         return iterate(as_stream(self), prefetch=prefetch)
 
     def to_list(self) -> list[T_co]:
-        """Wait for all elements and return them in a list of unbounded size.
+        """Wait for all elements, and return them in a list. The list may become very long.
 
         Raises:
-            RuntimeError: An event loop runs in this thread: use ``to_list_async``.
+            RuntimeError: An event loop runs in this thread. Use ``to_list_async`` instead.
             Exception: The stream's error, not wrapped.
         """
         return results.to_list(as_stream(self))
 
     async def to_list_async(self) -> list[T_co]:
-        """Await all elements and return them in a list of unbounded size.
+        """Await all elements, and return them in a list. The list may become very long.
 
-        At most 1024 elements are requested in advance.
-        Cancelling the awaiting task cancels upstream, once.
+        At most 1024 elements are requested in advance. A cancel of the awaiting task cancels
+        upstream, once.
 
         Raises:
             Exception: The stream's error, not wrapped.
@@ -123,16 +123,16 @@ class EndMethods(Generic[T_co]):
     def first(self, default: A) -> T_co | A: ...
 
     def first(self, default: Any = MISSING) -> Any:
-        """Wait for the first element and return it.
+        """Wait for the first element of the stream, and return the element.
 
         Exactly one element is requested, and then upstream is cancelled.
 
         Args:
-            default: Returned for an empty stream.
+            default: The result for an empty stream.
 
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
-            RuntimeError: An event loop runs in this thread: use ``first_async``.
+            RuntimeError: An event loop runs in this thread. Use ``first_async`` instead.
             Exception: The stream's error, not wrapped.
         """
         return results.first(as_stream(self)._first_only(), default)
@@ -144,12 +144,12 @@ class EndMethods(Generic[T_co]):
     async def first_async(self, default: A) -> T_co | A: ...
 
     async def first_async(self, default: Any = MISSING) -> Any:
-        """Await the first element and return it, as ``first`` does.
+        """Await the first element of the stream, and return the element.
 
-        Cancelling the awaiting task cancels upstream, once.
+        A cancel of the awaiting task cancels upstream, once.
 
         Args:
-            default: Returned for an empty stream.
+            default: The result for an empty stream.
 
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
@@ -163,14 +163,14 @@ class EndMethods(Generic[T_co]):
     def last(self, default: A) -> T_co | A: ...
 
     def last(self, default: Any = MISSING) -> Any:
-        """Wait for the end and return the last element.
+        """Wait for the end of the stream, and return the last element.
 
         Args:
-            default: Returned for an empty stream.
+            default: The result for an empty stream.
 
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
-            RuntimeError: An event loop runs in this thread: use ``last_async``.
+            RuntimeError: An event loop runs in this thread. Use ``last_async`` instead.
         """
         return results.last(as_stream(self), default)
 
@@ -181,10 +181,10 @@ class EndMethods(Generic[T_co]):
     async def last_async(self, default: A) -> T_co | A: ...
 
     async def last_async(self, default: Any = MISSING) -> Any:
-        """Await the end and return the last element.
+        """Await the end of the stream, and return the last element.
 
         Args:
-            default: Returned for an empty stream.
+            default: The result for an empty stream.
 
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
@@ -194,21 +194,21 @@ class EndMethods(Generic[T_co]):
         )
 
     def count(self) -> int:
-        """Wait for the end and return the number of elements.
+        """Wait for the end of the stream, and return the number of elements.
 
         Raises:
-            RuntimeError: An event loop runs in this thread: use ``count_async``.
+            RuntimeError: An event loop runs in this thread. Use ``count_async`` instead.
         """
         return int(results.first(self._count(), name="count"))
 
     async def count_async(self) -> int:
-        """Await the end and return the number of elements."""
+        """Await the end of the stream, and return the number of elements."""
         return int(await results.first_async(as_stream(self)._count()))
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for at least one element.
 
-        The result of an empty stream is false. The first element for which ``predicate`` is true
+        For an empty stream the result is false. The first element for which ``predicate`` is true
         cancels upstream.
 
         Args:
@@ -216,12 +216,12 @@ class EndMethods(Generic[T_co]):
 
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
-            RuntimeError: An event loop runs in this thread: use ``any_async``.
+            RuntimeError: An event loop runs in this thread. Use ``any_async`` instead.
         """
         return bool(results.first(self._any(predicate), name="any"))
 
     async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Do the same as ``any``, and await the result.
+        """Await and return whether ``predicate(element)`` is true for at least one element.
 
         Args:
             predicate: A plain function.
@@ -234,7 +234,7 @@ class EndMethods(Generic[T_co]):
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for all elements.
 
-        The result of an empty stream is true. The first element for which ``predicate`` is false
+        For an empty stream the result is true. The first element for which ``predicate`` is false
         cancels upstream.
 
         Args:
@@ -242,12 +242,12 @@ class EndMethods(Generic[T_co]):
 
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
-            RuntimeError: An event loop runs in this thread: use ``all_async``.
+            RuntimeError: An event loop runs in this thread. Use ``all_async`` instead.
         """
         return not results.first(self._all(predicate), name="all")
 
     async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Do the same as ``all``, and await the result.
+        """Await and return whether ``predicate(element)`` is true for all elements.
 
         Args:
             predicate: A plain function.
@@ -258,37 +258,37 @@ class EndMethods(Generic[T_co]):
         return not await results.first_async(as_stream(self)._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Wait for all elements and return them in one numpy array.
+        """Wait for all elements, and return them in one numpy array.
 
-        An element is an array of at least one dimension, or a scalar. The rows of an array become
+        An element is a scalar, or an array of at least one dimension. The rows of an array become
         rows of the result. A scalar becomes one row. All arrays must have the same shape, except
         for the number of rows. Each element is copied when it comes, so the stream may use the
-        element's memory again. The result's memory doubles when it is full, and unused memory is
-        given back at the end. At most about three times the memory of the result is needed. An
-        element that does not fit cancels upstream.
+        element's memory again. When the result's memory is full, it is doubled. At the end unused
+        memory is freed. So at most about three times the memory of the result is needed. An element
+        that does not fit cancels upstream.
 
         Args:
-            dtype: The dtype of the result. A cast of elements may lose precision and nothing else.
-                Numpy's rule ``same_kind`` says which casts are allowed. Casts between integer types
-                are allowed, too, if all values fit. Tuples, the rows of a structured dtype, are
-                cast as by ``numpy.array``, without this check. Default: the smallest dtype to which
-                all elements can be cast, as in ``numpy.concatenate``. An empty stream gives an
-                array without rows, of ``dtype`` or of floats.
+            dtype: The dtype of the result. A cast of an element to ``dtype`` may lose precision and
+                nothing else. numpy's rule ``same_kind`` says which casts are allowed. Casts between
+                integer types are allowed, too, if all values fit. Tuples become rows of a
+                structured dtype without these checks, as in ``numpy.array``. Default: the smallest
+                dtype to which all elements can be cast, as in ``numpy.concatenate``. An empty
+                stream gives an array without rows, of ``dtype`` or of floats.
 
         Raises:
-            OverflowError: A number would wrap around or become infinite.
-            ValueError: Text would be cut, or an array does not fit.
-            TypeError: An element has another type, or is a masked array.
-            RuntimeError: An event loop runs in this thread: use ``to_numpy_async``.
+            OverflowError: The cast of a number would wrap around or become infinite.
+            ValueError: A cast would cut a text, or the shape of an array does not fit.
+            TypeError: An element is no array or scalar, is masked, or cannot be cast to ``dtype``.
+            RuntimeError: An event loop runs in this thread. Use ``to_numpy_async`` instead.
         """
         return numpy.to_numpy(as_stream(self), dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Await all elements and return them in one numpy array, as ``to_numpy`` does.
+        """Await all elements, and return them in one numpy array, as in ``to_numpy``.
 
         At most 8 elements are requested in advance. They are copied later than in ``to_numpy``, so
-        the stream must not use the memory of an element again.
-        Cancelling the awaiting task cancels upstream, once.
+        the stream must not use the memory of an element again. A cancel of the awaiting task
+        cancels upstream, once.
 
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
@@ -296,29 +296,28 @@ class EndMethods(Generic[T_co]):
         return await numpy.to_numpy_async(as_stream(self), dtype=dtype)
 
     def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Wait for the rows of all elements and return them as one ``pyarrow.Table``, without a
-        copy.
+        """Wait for all elements, and return their rows in one ``pyarrow.Table``, without a copy.
 
         The elements are tabular Arrow data: record batches, tables, and any object with
         ``__arrow_c_stream__`` or ``__arrow_c_array__``. An empty stream, such as the stream of an
-        empty table, gives a table without rows, with the columns of ``schema`` or no columns. An
-        element of another schema cancels upstream.
+        empty table, gives a table without rows. This table has the columns of ``schema``, or no
+        columns. An element with another schema cancels upstream.
 
         Args:
             schema: The schema that all elements must have. Default: the first element's schema.
 
         Raises:
-            ValueError: An element has another schema.
+            ValueError: An element has another schema than ``schema`` or the first element.
             TypeError: An element is not tabular Arrow data.
-            RuntimeError: An event loop runs in this thread: use ``to_arrow_async``.
+            RuntimeError: An event loop runs in this thread. Use ``to_arrow_async`` instead.
         """
         return arrow.to_arrow(as_stream(self), schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Await the rows of all elements and return them as one table, as ``to_arrow`` does.
+        """Await all elements, and return their rows in one ``pyarrow.Table``, as in ``to_arrow``.
 
-        At most 8 elements are requested in advance.
-        Cancelling the awaiting task cancels upstream, once.
+        At most 8 elements are requested in advance. A cancel of the awaiting task cancels upstream,
+        once.
 
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
@@ -326,19 +325,19 @@ class EndMethods(Generic[T_co]):
         return await arrow.to_arrow_async(as_stream(self), schema=schema)
 
     def run(self) -> None:
-        """Consume the stream to its end and drop the elements.
+        """Wait for the end of the stream, and drop all elements.
 
         Raises:
-            RuntimeError: An event loop runs in this thread: use ``run_async``.
+            RuntimeError: An event loop runs in this thread. Use ``run_async`` instead.
             Exception: The stream's error, not wrapped.
         """
         results.run(as_stream(self))
 
     async def run_async(self) -> None:
-        """Consume the stream to its end without blocking the loop, and drop the elements.
+        """Await the end of the stream, and drop all elements.
 
-        At most 1024 elements are requested in advance.
-        Cancelling the awaiting task cancels upstream, once.
+        At most 1024 elements are requested in advance. A cancel of the awaiting task cancels
+        upstream, once.
 
         Raises:
             Exception: The stream's error, not wrapped.
@@ -355,8 +354,8 @@ class EndMethods(Generic[T_co]):
         return as_stream(self).with_stage("reduce", _increment, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
-        # Boundaries request elements in advance, unless ``take(1)`` is below them. A stream without
-        # boundaries makes no requests in advance, so ``take(1)`` is not needed.
+        # Boundaries (such as publish_on) request elements in advance, unless ``take(1)`` is
+        # downstream. A stream of mere stages requests no elements in advance, and needs no take(1).
         left = as_stream(self)._parts
         while left:
             left, part = left

@@ -31,7 +31,7 @@ _ONE_CALL = "; let it return from_iterable([element]).map_async(call)"
 
 
 class InnerMethods(Generic[T_co]):
-    """``flat_map``, ``concat_map``, ``switch_map`` and others whose function makes publishers."""
+    """The base class of ``Stream`` with ``flat_map``, ``concat_map`` and similar methods."""
 
     __slots__ = ()
 
@@ -44,21 +44,21 @@ class InnerMethods(Generic[T_co]):
         prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
-        """The elements of the publishers ``fn(element)``, as they come.
+        """Deliver the elements of all publishers ``fn(element)``, in the order of their arrival.
 
-        If elements of several publishers wait, the publishers take turns. Any error, such as an
-        exception of ``fn``, ends the stream at once and cancels all publishers. A publisher that
-        blocks the requesting thread delays the other publishers: see ``rstreams_fast.merge``. For
-        iterables use ``map(fn).unbatch()``.
+        If elements of several publishers wait for demand, the publishers take turns. Any error,
+        such as an exception of ``fn``, ends the stream immediately and cancels all publishers. A
+        publisher that blocks the thread that requests its elements delays the other publishers: see
+        ``rstreams_fast.merge``. If ``fn`` returns an iterable, use ``map(fn).unbatch()``.
 
         Args:
-            fn: Returns a publisher, which may break the rules of Reactive Streams: any object
-                with ``subscribe``. Any other result ends the stream with a ``TypeError``.
-            concurrency: The most inner publishers at once. An element of this stream that is
-                requested, or that waits for its call of ``fn``, is counted as an inner publisher.
-            prefetch: Elements that are requested in advance from each inner publisher.
-            delay_error: Signal an error after all elements, not at once; see
-                ``rstreams_fast.merge``.
+            fn: A function that returns a publisher (any object with ``subscribe``), which may break
+                the rules of Reactive Streams. Any other result ends the stream with a
+                ``TypeError``.
+            concurrency: The largest number of inner publishers at the same time. Requested
+                elements, and elements that wait for their call of ``fn``, are counted, too.
+            prefetch: The number of elements to request in advance from each inner publisher.
+            delay_error: Whether an error is signalled after all elements; see ``merge``.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -75,7 +75,7 @@ class InnerMethods(Generic[T_co]):
         prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
-        """The elements of the publishers ``fn(element)``, in the order of this stream's elements.
+        """Deliver the elements of all ``fn(element)``, in the order of this stream's elements.
 
         ```text
         above   --a--b-----|
@@ -84,17 +84,17 @@ class InnerMethods(Generic[T_co]):
         ```
 
         The publishers run at the same time, as in ``flat_map``. But the elements of a publisher
-        wait until the elements of all earlier publishers are delivered. At most
-        ``concurrency * prefetch`` elements wait, and no more are requested (§1.1). An error does
-        not wait, unless ``delay_error`` is set.
+        wait until the elements of all earlier publishers are delivered. The sum of requested and
+        waiting elements is at most ``concurrency * prefetch`` (§1.1). An error is signalled
+        immediately, unless ``delay_error`` is true.
 
-        Reactor: ``flatMapSequential``; RxPY has none.
+        Reactor: ``flatMapSequential``; RxPY has no such operator.
 
         Args:
-            fn: Returns a publisher, as in ``flat_map``.
-            concurrency: The most inner publishers at once.
-            prefetch: Elements that are requested in advance from each inner publisher.
-            delay_error: Signal an error after all elements, not at once.
+            fn: A function that returns a publisher, as in ``flat_map``.
+            concurrency: The largest number of inner publishers at the same time.
+            prefetch: The number of elements to request in advance from each inner publisher.
+            delay_error: Whether an error is signalled after all elements. Default: immediately.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -107,17 +107,18 @@ class InnerMethods(Generic[T_co]):
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """All elements of the first publisher ``fn(element)``, then of the second, and so on.
+        """Deliver all elements of the publishers ``fn(element)``, one publisher after another.
 
-        ``fn`` is called when the previous publisher has ended. The publishers get requests only for
-        elements that the subscriber has requested. Any error, such as an exception of ``fn``, ends
-        the stream at once. For iterables use ``map(fn).unbatch()``.
+        ``fn`` is called when the previous publisher has ended. Only elements that the subscriber
+        has requested are requested from the publishers. Any error, such as an exception of ``fn``,
+        ends the stream immediately. If ``fn`` returns an iterable, use ``map(fn).unbatch()``.
 
         Args:
-            fn: Returns a publisher, which may break the rules of Reactive Streams: any object
-                with ``subscribe``. Any other result ends the stream with a ``TypeError``.
-            prefetch: Elements of this stream that are requested in advance, and wait until the
-                earlier publishers have ended.
+            fn: A function that returns a publisher (any object with ``subscribe``), which may break
+                the rules of Reactive Streams. Any other result ends the stream with a
+                ``TypeError``.
+            prefetch: The number of elements of this stream that are requested in advance. They wait
+                until the earlier publishers have ended.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -128,7 +129,7 @@ class InnerMethods(Generic[T_co]):
     def switch_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """The elements of the publisher ``fn(element)``, for the newest element only.
+        """Deliver the elements of the publisher ``fn(element)``, for the newest element only.
 
         ```text
         above   --a--------b----------|
@@ -136,19 +137,21 @@ class InnerMethods(Generic[T_co]):
         below   ---1--2-----4--5------|
         ```
 
-        A new element cancels the current publisher at once; elements that the cancelled publisher
-        still sends are dropped (§1.8). If several elements come together, ``fn`` is called only for
-        the last of them. The publisher gets requests only for elements that the subscriber has
-        requested. The new stream completes when this stream and the newest publisher have
-        completed. Any error, such as an exception of ``fn``, ends the new stream. An error of this
-        stream is signalled at once, and waiting elements are dropped.
+        A new element of this stream immediately cancels the current publisher. Elements that the
+        cancelled publisher still sends are dropped (§1.8). If several elements come together,
+        ``fn`` is called only for the last of these elements. Only elements that the subscriber has
+        requested are requested from the publisher.
+
+        The new stream completes when this stream and the newest publisher have completed. Any
+        error, such as an exception of ``fn``, ends the new stream. An error of this stream is
+        signalled immediately, and waiting elements are dropped.
 
         Reactor: ``switchMap``; RxPY: ``switch_map``.
 
         Args:
-            fn: Returns a publisher, as in ``concat_map``.
-            prefetch: Elements of this stream that are requested in advance, with or without demand;
-                more are requested when three quarters have come.
+            fn: A function that returns a publisher, as in ``concat_map``.
+            prefetch: The number of elements of this stream that are requested in advance, even
+                without demand. When three quarters have come, more elements are requested.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -159,7 +162,7 @@ class InnerMethods(Generic[T_co]):
     def expand(
         self: InnerMethods[A], fn: Callable[[A], Publisher[A]], /, *, depth_first: bool = False
     ) -> Stream[A]:
-        """Each element, then the elements of ``fn(element)``, which are expanded in the same way.
+        """Deliver each element and its descendants: the elements of ``fn(element)``, recursively.
 
         ```text
         above   --1---------|
@@ -167,18 +170,18 @@ class InnerMethods(Generic[T_co]):
         below   --1-2-3-4---|   depth first: --1-2-4-3---|
         ```
 
-        ``expand`` walks trees and pages of results, with any number of levels. By default all
-        elements of one level come before the next level, and each element is held until ``fn`` is
-        called with it. With ``depth_first`` the descendants of an element come before its next
-        sibling. One element at a time is then requested of each publisher, and the publishers of
-        the levels above are held until they end. No more elements are requested than the subscriber
-        has requested (§1.1). Any error, such as an exception of ``fn``, ends the stream.
+        ``expand`` walks trees, or pages of results, with any number of levels. By default all
+        elements of one level are delivered before the next level. Each element is stored until
+        ``fn`` is called with it. With ``depth_first`` the descendants of an element are delivered
+        before its next sibling. Then one element at a time is requested from each publisher, and
+        the publishers of all higher levels stay open. Only elements that the subscriber has
+        requested are requested (§1.1). Any error, such as an exception of ``fn``, ends the stream.
 
         Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
 
         Args:
-            fn: Returns a publisher, as in ``concat_map``; ``empty()`` ends a branch.
-            depth_first: Whether children come before siblings. Default: breadth first.
+            fn: A function that returns a publisher: ``empty()`` for an element without children.
+            depth_first: Whether an element's descendants come before its next sibling.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that divide its elements into batches, windows and groups."""
+"""The methods of ``Stream`` that divide a stream into batches, windows and groups of elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class PartMethods(Generic[T_co]):
-    """``batch``, ``window``, ``group_by``, and ``unbatch``, which undoes ``batch``."""
+    """The base class of ``Stream`` with ``batch``, ``unbatch``, ``window`` and ``group_by``."""
 
     __slots__ = ()
 
@@ -41,35 +41,37 @@ class PartMethods(Generic[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         timer: Timer | None = None,
     ) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements. A list can be shorter, but not empty.
+        """Deliver the elements in lists of at most ``n`` elements. No list is empty.
 
         ```text
         above   --1--2--3--4-------|
         below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
         ```
 
-        Requested and held elements are at most ``n`` together. With ``max_bytes``, at most
-        ``max_bytes`` plus one element are held. With ``skip``, as many elements are requested as
-        fill the requested lists (§1.1).
+        The sum of requested and buffered elements is at most ``n``. With ``max_bytes``, the buffer
+        has at most ``max_bytes`` bytes plus one element. With ``skip``, only the elements of the
+        requested lists are requested (§1.1).
 
         Reactor: ``buffer``; RxPY: ``buffer_with_count``.
 
         Args:
-            n: The most elements of a list, 1 or more.
-            skip: A list begins every ``skip`` elements, so lists overlap or leave elements out.
-                ``skip`` cannot be combined with a bound in time or bytes. Default: ``n``.
-            seconds: A list is also delivered this long after its first element has come, on a
-                thread that streams share. Without demand it is delivered at the next request.
-                Default: no bound in time.
-            max_bytes: A list is also delivered when it weighs this much, or when the next element
-                would make the list weigh more. So only a list of a single element can weigh more.
-                Default: no bound in bytes.
-            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
-            timer: The clock of ``seconds``. Default: the timer of this process.
+            n: The largest number of elements in a list, 1 or more.
+            skip: The number of elements from one list's start to the next. If ``skip`` is less than
+                ``n``, lists overlap. If it is greater, some elements are in no list. ``skip``
+                cannot be combined with ``seconds`` or ``max_bytes``. Default: ``n``.
+            seconds: A list that is not full is delivered this many seconds after its first element
+                has come, on a thread that all streams share. Without demand the list is delivered
+                at the next request. Default: no bound in time.
+            max_bytes: A list is also delivered when its elements have this many bytes, or when the
+                next element would exceed ``max_bytes``. So only a list of a single element can
+                exceed ``max_bytes``. Default: no bound in bytes.
+            weigher: ``weigher(element)`` returns the size in bytes. Required with ``max_bytes``.
+            timer: The clock for ``seconds``. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: A bound is less than 1, or ``skip`` comes with time or bytes.
+            ValueError: ``n``, ``skip`` or ``max_bytes`` is less than 1, or ``seconds`` is not
+                positive. Or ``skip`` is given together with a bound in time or bytes.
         """
         if skip is not None:
             if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
@@ -80,11 +82,14 @@ class PartMethods(Generic[T_co]):
         return as_stream(self).with_part(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def unbatch(self: PartMethods[Iterable[U]]) -> Stream[U]:
-        """The items of all elements, which must be iterables. One iterable is held at a time."""
+        """Deliver the items of each element. Each element must be an iterable, such as a list.
+
+        One iterable is requested at a time, after all items of the previous iterable are delivered.
+        """
         return as_stream(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams (windows) of ``n`` elements, with a new stream every ``skip`` elements.
+        """Deliver streams (windows) of ``n`` elements, with a new window every ``skip`` elements.
 
         ```text
         above   --1--2--3--4--|
@@ -92,16 +97,17 @@ class PartMethods(Generic[T_co]):
         a, b    --1--2| 3--4--|
         ```
 
-        A window is published with its first element, and may have one subscriber. As many elements
-        are requested as fill the requested windows (§1.1). A window without a subscriber holds its
-        ``n`` elements, and other windows do not wait for it. After a cancel the open windows go on
-        until they are full, cancelled or garbage-collected. An error ends all open windows.
+        A window is delivered when its first element comes, and may have one subscriber. Only the
+        elements of the requested windows are requested (§1.1). A window without a subscriber
+        buffers its ``n`` elements, and other windows do not wait for this window. If the subscriber
+        of the windows cancels, the open windows go on until they are full, cancelled or
+        garbage-collected. An error ends all open windows.
 
         Reactor: ``window``; RxPY: ``window_with_count``.
 
         Args:
-            n: The elements of a window, 1 or more.
-            skip: The elements from the start of a window to the start of the next. Default: ``n``.
+            n: The number of elements in a window, 1 or more.
+            skip: The number of elements from one window's start to the next. Default: ``n``.
 
         Raises:
             TypeError: An argument is not an ``int``.
@@ -119,7 +125,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Streams (windows) of the elements that come within ``seconds`` of a first element.
+        """Deliver streams (windows) of the elements that come within ``seconds`` of the first one.
 
         ```text
         above   --1-2-----3---|
@@ -127,21 +133,21 @@ class PartMethods(Generic[T_co]):
         a, b    --1-2---| 3---|
         ```
 
-        A window begins with an element, so no window is empty. No element is dropped. Windows are
-        completed on threads that streams share.
+        A window begins with its first element, so no window is empty. No element is dropped. A
+        window is completed on one of the threads that all streams share.
 
         Reactor: ``window``; RxPY: ``window_with_time``, whose windows begin at regular times.
 
         Args:
-            seconds: How long a window lasts from its first element on.
-            prefetch: Elements that are requested in advance, for all windows together (§1.1).
-            patience: Seconds after which windows without a subscriber end the stream with an error,
-                as in ``group_by``.
-            timer: The clock. Default: the timer of this process.
+            seconds: The duration of a window, from its first element on.
+            prefetch: The number of elements to request in advance, for all windows together.
+            patience: If windows without a subscriber buffer all requested elements for this many
+                seconds, the stream ends with an error, as in ``group_by``.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: A bound is not positive.
+            ValueError: ``seconds``, ``prefetch`` or ``patience`` is not positive.
         """
         stream = as_stream(self)
         return stream.with_part(WindowTime(seconds, prefetch, patience, timer, stream._stream_of))
@@ -156,7 +162,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Group[A, T_co]]:
-        """For each value of ``key(element)`` a ``Group``: the stream of the elements of this key.
+        """Deliver a ``Group`` for each key: the stream of the elements with this ``key(element)``.
 
         ```text
         above    --1--2--3--4--|
@@ -164,34 +170,36 @@ class PartMethods(Generic[T_co]):
         streams  a: 1--3  b: 2--4
         ```
 
-        A group may have one subscriber, and holds the elements that wait for its demand (§1.1). If
-        the subscriber cancels, the group ends and drops its elements; the next element of the key
-        opens another group. If every subscriber cancels its group, as with ``take``, at most
-        ``prefetch`` groups are open.
+        A group may have one subscriber, and buffers its elements until they are requested (§1.1).
+        If the subscriber cancels, the group ends and drops its elements. Then the next element with
+        the same key opens a new group. If every subscriber cancels its group, as with ``take``, at
+        most ``prefetch`` groups are open.
 
-        **A group without a subscriber** holds its elements. When such groups hold all ``prefetch``
-        elements, the stream is stuck, and after ``patience`` seconds it ends with a
-        ``BufferOverflowError``. The stream is also stuck if the subscribers of the groups that hold
-        all elements request none, while the subscriber of another group waits. This can happen with
-        subscribers of other libraries, and with a ``zip_`` of groups. If these subscribers are only
-        slow, give a greater ``patience``. In other cases all groups wait for a slow subscriber.
+        **A group without a subscriber** buffers its elements. If such groups buffer all
+        ``prefetch`` elements, no more elements are requested, and the stream is stuck. After
+        ``patience`` seconds the stream ends with a ``BufferOverflowError``.
 
-        After a cancel the open groups go on, as in ``window``. An exception of ``key`` ends the
-        stream.
+        The stream is also stuck if all ``prefetch`` elements are in groups whose subscribers make
+        no requests, while the subscriber of another group waits. This can happen with subscribers
+        of other libraries, and with a ``zip_`` of groups. If these subscribers are only slow, give
+        a greater ``patience``. In all other cases the groups wait for a slow subscriber.
+
+        If the subscriber of the groups cancels, the open groups go on, as in ``window``. An
+        exception of ``key`` ends the stream.
 
         Reactor: ``groupBy``; RxPY: ``group_by``.
 
         Args:
-            key: ``key(element)``, which must be hashable, is the key of the element's group.
-            max_groups: The most open groups. An element that needs one more group ends the stream
-                with a ``BufferOverflowError``.
-            prefetch: Elements that are requested in advance, for all groups together.
-            patience: Seconds for which groups without a subscriber may hold all elements.
-            timer: The clock of ``patience``. Default: the timer of this process.
+            key: ``key(element)`` returns the key of an element's group, which must be hashable.
+            max_groups: The largest number of open groups. An element that needs one more group ends
+                the stream with a ``BufferOverflowError``.
+            prefetch: The number of elements to request in advance, for all groups together.
+            patience: Seconds for which groups without a subscriber may buffer all elements.
+            timer: The clock for ``patience``. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: A bound is not positive.
+            ValueError: ``max_groups``, ``prefetch`` or ``patience`` is not positive.
         """
         check_sync("group_by", "key", key)
         stream = as_stream(self)

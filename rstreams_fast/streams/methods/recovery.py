@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that go on after an error, or begin again."""
+"""The methods of ``Stream`` that go on after an error, or subscribe again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 
 class RecoveryMethods(Generic[T_co]):
-    """``retry``, ``repeat`` and the methods named ``on_error_...``."""
+    """The base class of ``Stream`` with ``retry``, ``repeat`` and the ``on_error_...`` methods."""
 
     __slots__ = ()
 
@@ -38,13 +38,14 @@ class RecoveryMethods(Generic[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """Deliver the elements of the publisher ``fn(error)`` when the stream above has failed.
+        """If upstream fails, go on with the elements of the publisher ``fn(error)``.
 
-        Errors of other types than ``on`` are passed on, and so is an error of the new publisher. An
-        exception of ``fn`` ends the stream, with the first error as its ``__context__``.
+        An error of another type than ``on``, and an error of the new publisher, is passed
+        downstream. An exception of ``fn`` ends the stream, with the error of upstream as its
+        ``__context__``.
 
         Args:
-            fn: Returns a publisher, which may break the rules (see ``from_publisher``).
+            fn: A function that returns a publisher, which may break the rules of Reactive Streams.
             on: The exception type for which ``fn`` is called, or a tuple of types.
 
         Raises:
@@ -60,19 +61,19 @@ class RecoveryMethods(Generic[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """Deliver ``element`` and complete, when the stream above has failed.
+        """If upstream fails, deliver ``element`` in place of the error, and complete.
 
         ```text
         above   --1--2--X
         below   --1--2--0|   of on_error_return(0)
         ```
 
-        ``element`` waits for demand (§1.1). Errors of other types than ``on`` are passed on.
+        ``element`` waits for demand (§1.1). Other errors than ``on`` are passed downstream.
 
         Reactor: ``onErrorReturn``.
 
         Args:
-            element: The element that takes the place of the error; not ``None``.
+            element: The element to deliver in place of the error; not ``None``.
             on: The exception type that ``element`` replaces, or a tuple of types.
 
         Raises:
@@ -82,7 +83,7 @@ class RecoveryMethods(Generic[T_co]):
         return as_stream(self).with_part(OnErrorResume(instead, on))
 
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
-        """Drop each element for which a stage directly above fails, and go on.
+        """If a function of a stage directly upstream fails, drop the element, and go on.
 
         ```text
         above   --1--0--2--|
@@ -90,20 +91,21 @@ class RecoveryMethods(Generic[T_co]):
         below   --1-----.5-|   fn(ZeroDivisionError, 0)
         ```
 
-        The stages are ``map``, ``map_not_none`` and ``filter``, one stage or several in a row. An
-        exception of their functions concerns only one element. ``on_discard`` gets the dropped
-        element, too. An exception of ``fn`` ends the stream. For calls of ``map_async``, catch the
-        exception in the function.
+        This applies to one stage or several stages in a row, each of them ``map``, ``map_not_none``
+        or ``filter``. The functions of these stages handle one element at a time, so their
+        exception concerns only one element. ``on_discard`` gets the dropped element, too. An
+        exception of ``fn`` ends the stream. To go on after an exception in a call of ``map_async``,
+        catch the exception in the function of ``map_async``.
 
-        Reactor: ``onErrorContinue``, which also changes the operators above it; RxPY has none.
+        Reactor: ``onErrorContinue``, which also changes other operators; RxPY has no such operator.
 
         Args:
-            fn: ``fn(error, element)`` is called with the exception and the stage's argument.
+            fn: ``fn(error, element)`` is called with the exception and the dropped element.
 
         Raises:
             TypeError: ``fn`` cannot be called, is ``async``, or is a generator function.
-            ValueError: The part directly above is not one of these stages. Other operators, and
-                sources, cannot go on after an error (§1.7).
+            ValueError: The operator directly upstream is not ``map``, ``map_not_none`` or
+                ``filter``. Other operators, and sources, cannot go on after an error (§1.7).
         """
         check_sync("on_error_continue", "fn", fn, result_used=False)
         stream: Any = self
@@ -118,31 +120,33 @@ class RecoveryMethods(Generic[T_co]):
         delay: float | Callable[[int], float] | None = None,
         timer: Timer | None = None,
     ) -> Self:
-        """Subscribe to the stream above again when it has failed, up to ``times`` times.
+        """If upstream fails, subscribe to upstream again, up to ``times`` times.
 
         ``retry(3)`` subscribes at most four times: once, and then up to three times more.
-        ``spark.Retry(3)`` counts calls in the same way. Delivered elements are not taken back: a
-        source that starts anew sends them again. Elements that were requested and have not come are
-        requested again. The error after the last retry is passed on, and so is an error that is not
-        an ``Exception``, or a ``WorkDroppedError`` while the interpreter exits. If the source can
-        be read only once, the stream ends with the first error, which gets a note.
+        ``spark.Retry(3)`` counts calls in the same way. Elements that were delivered before the
+        error stay delivered. A source that starts anew sends the same elements again. Elements that
+        were requested but did not come are requested again.
 
-        With a ``delay`` a thread that streams share subscribes, and requests the elements that
-        are still missing. An exception of ``when`` or ``delay`` ends the stream, with the first
-        error as its ``__context__``.
+        Three errors are not retried, but passed downstream: the error after the last retry, an
+        error that is not an ``Exception``, and a ``WorkDroppedError`` while the interpreter exits.
+        If the source can be read only once, the stream ends with its first error and a note.
+
+        With a ``delay``, one of the threads that all streams share subscribes, and requests the
+        elements that did not come. An exception of ``when`` or ``delay`` ends the stream, with the
+        error of upstream as its ``__context__``.
 
         Args:
-            times: The most retries, or a ``Retry`` without a ``budget``. Default: no limit.
-            when: An error for which ``when(error)`` is false is passed on. Default: retry every
-                error.
-            delay: Seconds before each retry. Or a function, which gets the number of the retry,
-                from 1, and returns the seconds. Default: no delay.
-            timer: The clock of ``delay``. Default: the timer of this process.
+            times: The largest number of retries, or a ``Retry`` without a ``budget``.
+            when: A function of the error. If ``when(error)`` is false, the error is passed
+                downstream. Default: every error leads to a retry.
+            delay: The seconds before each retry, or a function that returns these seconds. Its
+                argument is the number of the retry, counted from 1. Default: no delay.
+            timer: The clock for ``delay``. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
-            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry`` with a
-                ``budget`` (a share of calls), or a ``Retry`` together with ``when`` or ``delay``.
+            ValueError: ``times`` or ``delay`` is negative. Or ``times`` is a ``Retry`` that has a
+                ``budget``, or that is given together with ``when`` or ``delay``.
         """
         if isinstance(times, Retry):
             if when is not None or delay is not None:
@@ -156,7 +160,7 @@ class RecoveryMethods(Generic[T_co]):
         return with_part(self, RetryBoundary(times, when, delay, timer))
 
     def repeat(self, times: int = UNBOUNDED, /) -> Self:
-        """Subscribe to the stream above again when it has completed, up to ``times`` times.
+        """When upstream has completed, subscribe to upstream again, up to ``times`` times.
 
         ```text
         above   --1--2--|  --1--2--|
@@ -164,13 +168,14 @@ class RecoveryMethods(Generic[T_co]):
         ```
 
         ``repeat(1)`` delivers all elements twice, because the first subscription is not counted.
-        Only requested elements that have not come are requested again (§1.1). Without a limit, an
-        empty stream is repeated until the subscriber cancels.
+        After a new subscription, only the elements that the subscriber has requested but not
+        received are requested (§1.1). Without a limit, an empty stream is repeated until the
+        subscriber cancels.
 
         Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
 
         Args:
-            times: The most repetitions. Default: no limit.
+            times: The largest number of repetitions. Default: no limit.
 
         Raises:
             TypeError: ``times`` is not an ``int``.

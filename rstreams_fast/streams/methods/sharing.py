@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SharingMethods(Generic[T_co]):
-    """``multicast``, ``share`` and ``replay``."""
+    """The base class of ``Stream`` with ``multicast``, ``share`` and ``replay``."""
 
     __slots__ = ()
 
@@ -32,25 +32,25 @@ class SharingMethods(Generic[T_co]):
         on_last_cancel: Literal["shut_down", "keep", "restart"] = "shut_down",
         delay_error: bool = False,
     ) -> Self:
-        """One subscription to the stream above, shared by all subscribers below.
+        """Return a stream whose subscribers share one subscription to upstream.
 
-        All subscribers get the same elements. A subscriber can be ahead of another by at most
-        ``buffer_size`` elements. A late subscriber starts at the oldest element that is still held
-        for another subscriber. See ``MulticastProcessor`` for the other rules.
+        All subscribers get the same elements. A subscriber can be ahead of another subscriber by at
+        most ``buffer_size`` elements. The buffer has the elements that some subscriber has not
+        received yet. A late subscriber starts at the oldest element in the buffer. See
+        ``MulticastProcessor`` for the other rules.
 
         Args:
-            buffer_size: The most elements between the fastest and the slowest subscriber.
+            buffer_size: The largest lead of the fastest over the slowest subscriber, in elements.
             slow: With ``"gate"`` no elements are requested while the slowest subscriber is
                 ``buffer_size`` elements behind the fastest. With ``"drop"`` the fastest subscriber
                 sets the pace, and a subscriber that is more than ``buffer_size`` elements behind
                 gets a ``BufferOverflowError``.
-            min_subscribers: How many subscribers must come before the source is subscribed to.
+            min_subscribers: The number of subscribers that start the subscription to upstream.
             on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
-                cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
-                makes no requests until the next subscriber comes. ``"restart"`` cancels the source
-                and subscribes to the source anew for the next subscriber, even if the source has
-                ended.
-            delay_error: Signal an error after the elements in the buffer, not at once.
+                cancels upstream, and a later subscriber gets a ``ShutDownError``. ``"keep"`` makes
+                no requests until the next subscriber comes. ``"restart"`` cancels upstream, and
+                subscribes to upstream again for the next subscriber, even if upstream has ended.
+            delay_error: Whether an error is signalled after the elements in the buffer.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -60,11 +60,13 @@ class SharingMethods(Generic[T_co]):
         return with_part(self, Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
-        """``multicast`` that subscribes when the first subscriber comes. After the last subscriber
-        has cancelled, the next subscriber starts a new subscription.
+        """Return a stream whose subscribers share a subscription, which can start again.
+
+        The first subscriber starts the subscription to upstream. When the last subscriber has
+        cancelled, upstream is cancelled. The next subscriber starts a new one. See ``multicast``.
 
         Args:
-            buffer_size: The most elements between the fastest and the slowest subscriber.
+            buffer_size: The largest lead of the fastest over the slowest subscriber, in elements.
         """
         return self.multicast(buffer_size=buffer_size, on_last_cancel="restart")
 
@@ -82,23 +84,23 @@ class SharingMethods(Generic[T_co]):
         delay_error: bool = False,
         timer: Timer | None = None,
     ) -> Self:
-        """``multicast`` that keeps elements for late subscribers, even after the end.
+        """Return a stream like ``multicast`` that also stores elements for late subscribers.
 
-        At least one of ``count``, ``max_bytes`` and ``seconds`` must be given. If there are
-        several, the bound that keeps the fewest elements applies. See ``ReplayProcessor`` for the
-        other rules.
+        A subscriber gets the stored elements even after the end of upstream. At least one of
+        ``count``, ``max_bytes`` and ``seconds`` must be given. If several are given, the bound that
+        keeps the fewest elements applies. See ``ReplayProcessor`` for the other rules.
 
         Args:
-            count: Keep the last ``count`` elements.
-            max_bytes: Keep as many of the last elements as weigh at most ``max_bytes`` together.
-            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
-            seconds: Keep the elements of the last ``seconds``.
+            count: Store the last ``count`` elements.
+            max_bytes: Store the last elements that together have at most ``max_bytes`` bytes.
+            weigher: ``weigher(element)`` returns the size in bytes. Required with ``max_bytes``.
+            seconds: Store the elements that came in the last ``seconds`` seconds.
             buffer_size: As in ``multicast``.
             slow: As in ``multicast``.
             min_subscribers: As in ``multicast``.
             on_last_cancel: As in ``multicast``.
             delay_error: As in ``multicast``.
-            timer: The clock of ``seconds``. Default: the timer of this process.
+            timer: The clock for ``seconds``. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that choose its threads and the bounds of its buffers."""
+"""The methods of ``Stream`` that choose the threads of a stream, and the bounds of its buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ThreadMethods(Generic[T_co]):
-    """``publish_on``, ``subscribe_on`` and ``on_overflow``."""
+    """The base class of ``Stream`` with ``publish_on``, ``subscribe_on`` and ``on_overflow``."""
 
     __slots__ = ()
 
@@ -39,31 +39,32 @@ class ThreadMethods(Generic[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         delay_error: bool = False,
     ) -> Self:
-        """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
+        """Put elements into a bounded buffer, and run the downstream stages on ``executor`` (§2.2).
 
-        ``request``, ``cancel`` and ``subscribe`` return at once: the executor makes the requests to
-        upstream. An error is signalled at once, and the elements in the buffer are dropped. But
-        these elements are delivered first if ``delay_error`` is set, or if enough elements have
-        come for a ``take`` below. A ``take(n)`` below also bounds the buffer: at most ``n``
-        elements are requested. If the executor refuses the work, upstream is cancelled, and
-        ``on_error`` signals the refusal.
+        ``request``, ``cancel`` and ``subscribe`` return immediately, because the executor makes the
+        requests to upstream. An error is signalled immediately, and the elements in the buffer are
+        dropped. But the elements are delivered before the error if ``delay_error`` is true, or if
+        enough elements have come for a ``take`` downstream. With a ``take(n)`` downstream, at most
+        ``n`` elements are requested. If the executor refuses the work, upstream is cancelled, and
+        ``on_error`` signals the executor's exception.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
-                ``"caller"``. Default: a worker thread that lives as long as the subscription.
+                ``"caller"`` (the thread that signals or requests elements). Default: a worker
+                thread, which ends with the subscription.
             prefetch: The bound on the sum of requested elements, elements in the buffer, and
                 elements being delivered. More are requested when three quarters are consumed.
-            max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is
-                unknown before the element has come. So elements are requested one by one, while
-                fewer than ``max_bytes`` are held, and the bound is ``max_bytes`` plus one element
-                of any size. Default: no bound in bytes.
-            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
-            delay_error: Signal an error after the elements in the buffer, not at once.
+            max_bytes: The bound on the buffer in bytes, as ``weigher`` counts them. The size of an
+                element is unknown before the element has come. So elements are requested one by one
+                while the buffer has fewer than ``max_bytes`` bytes. Therefore the buffer can exceed
+                ``max_bytes`` by one element of any size. Default: no bound in bytes.
+            weigher: ``weigher(element)`` returns the size in bytes. Required with ``max_bytes``.
+            delay_error: Whether an error is signalled after the elements in the buffer.
 
         Raises:
-            TypeError: An argument has the wrong type, or ``executor`` runs processes.
-            ValueError: A bound is less than 1, or only one of ``max_bytes`` and ``weigher`` is
-                given.
+            TypeError: An argument has the wrong type, or ``executor`` is a pool of processes.
+            ValueError: ``prefetch`` or ``max_bytes`` is less than 1, or only one of ``max_bytes``
+                and ``weigher`` is given.
         """
         return with_part(self, AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
 
@@ -71,17 +72,17 @@ class ThreadMethods(Generic[T_co]):
         self,
         executor: Executor | asyncio.AbstractEventLoop | str | None = None,
     ) -> Self:
-        """Subscribe to the stream above, and make the requests to it, on ``executor``.
+        """Call upstream's ``subscribe`` and ``request`` on ``executor``.
 
-        ``subscribe`` and ``request`` return at once, and a synchronous source works on
-        ``executor``. Only the ``subscribe_on`` closest to the source matters.
+        So ``subscribe`` and ``request`` of the new stream return immediately, and a synchronous
+        source runs on ``executor``. If a stream has several ``subscribe_on``, the source runs on
+        the executor of the one that is closest to the source.
 
         Args:
-            executor: As in ``publish_on``. Default: a worker thread that lives as long as the
-                subscription.
+            executor: As in ``publish_on``. Default: a worker thread for each subscription.
 
         Raises:
-            TypeError: ``executor`` has the wrong type, or runs processes.
+            TypeError: ``executor`` has the wrong type, or is a pool of processes.
         """
         return with_part(self, SubscribeOn(executor))
 
@@ -93,19 +94,21 @@ class ThreadMethods(Generic[T_co]):
         capacity: int | None = None,
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
-        """Make an unbounded request to upstream, and hold the elements until they are requested.
-        ``strategy`` chooses the elements to drop.
+        """Buffer the elements of an upstream that does not wait for demand. May drop elements.
 
-        ``Overflow.ERROR`` makes this request only at the subscriber's first request. Dropped
-        elements are counted (see ``metrics_of``). An error and a completion come after the elements
-        that are held. If the source is an iterator, the iterator is run to its end within
-        ``subscribe``: if that takes long, use ``subscribe_on``.
+        An unbounded number of elements is requested within ``subscribe``. When the buffer is full,
+        ``strategy`` decides which element is dropped, or ends the stream. With ``Overflow.ERROR``
+        the request is made at the subscriber's first request. Dropped elements are counted (see
+        ``metrics_of``). The terminal signal is passed downstream after the elements in the buffer.
+        If the source is an iterator, ``subscribe`` runs the iterator to its end. To avoid this, use
+        ``subscribe_on``.
 
         Args:
             strategy: What happens to an element when the buffer is full; see ``Overflow``.
-            capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
+            capacity: The size of the buffer, in elements. Default: 1024, or 1 for
+                ``Overflow.LATEST``.
             on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread
-                that upstream signals on. Its exceptions go to ``sys.unraisablehook``.
+                on which upstream signals the element. Its exceptions go to ``sys.unraisablehook``.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -122,27 +125,28 @@ class ThreadMethods(Generic[T_co]):
         chunk: int | None = None,
         delay_error: bool = False,
     ) -> Stream[np.ndarray[Any, Any]]:
-        """Run the stages below on ``executor``, behind a bounded buffer of numpy records. Needs
-        numpy.
+        """Copy numpy records into a bounded buffer, and run the downstream stages on ``executor``.
 
-        Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
-        which is allocated once. Delivered arrays are new: each has all records that are held at
-        that time, but at most ``chunk``. One array is requested at a time, when the previous array
-        is copied completely. So at most ``capacity`` records are held, and one array that does not
-        fit yet. Upstream must not change that array before the next request. An element of another
-        dtype, or a masked array, ends the stream with a ``TypeError``.
+        The elements of upstream are arrays of ``dtype``. Their records are copied into a buffer of
+        ``capacity`` records, which is allocated once. Each delivered array is a new array with all
+        records in the buffer, but at most ``chunk`` records.
+
+        One array is requested at a time, when the previous array is copied completely. So the
+        memory has at most ``capacity`` records, and one array that does not fit into the buffer
+        yet. Upstream must not change this array before the next request. An element with another
+        dtype, or a masked array, ends the stream with a ``TypeError``. numpy must be installed.
 
         Args:
             dtype: The dtype of the elements. A sub-array dtype, such as ``("f4", (3,))``, is
                 allowed: the records of this example are rows of 3 numbers.
-            executor: Where the stages below run; see ``publish_on``.
-            capacity: The most records in the buffer.
-            chunk: The most records of a delivered array. Default: ``capacity``.
-            delay_error: Whether an error waits for the records before it; see ``publish_on``.
+            executor: The executor of the downstream stages; see ``publish_on``.
+            capacity: The size of the buffer, in records.
+            chunk: The largest number of records in a delivered array. Default: ``capacity``.
+            delay_error: Whether an error is signalled after the records in the buffer.
 
         Raises:
-            TypeError: ``dtype`` has Python objects in it, or an argument has the wrong type.
-            ValueError: A bound is less than 1.
+            TypeError: ``dtype`` contains Python objects, or an argument has the wrong type.
+            ValueError: ``capacity`` or ``chunk`` is less than 1.
         """
         return as_stream(self).with_part(
             PublishRecordsOn(dtype, executor, capacity, chunk, delay_error)

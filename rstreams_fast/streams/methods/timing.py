@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that use a clock."""
+"""The methods of ``Stream`` that use a clock, such as ``timeout`` and ``debounce``."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ A = TypeVar("A")
 
 
 class TimeMethods(Generic[T_co]):
-    """``timeout``, ``debounce`` and others that delay, drop or fail by the clock."""
+    """The base class of ``Stream`` with ``timeout``, ``debounce`` and similar methods."""
 
     __slots__ = ()
 
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Fail with a ``TimeoutError`` when a requested element does not come in time.
+        """Fail with a ``TimeoutError`` if a requested element does not come within ``seconds``.
 
-        The element, or the end, must come within ``seconds``. The time begins with the request, or
-        with the delivery of the previous element if the delivery was later. The clock does not run
-        while there is no demand, nor while the subscriber processes an element. A time-out cancels
-        upstream. The error is signalled on a thread that streams share.
+        The time begins with the request. If the delivery of the previous element ends later, the
+        time begins with this end. The clock stands still while there is no demand, and while the
+        subscriber processes an element. The end of upstream must come in time, too. A time-out
+        cancels upstream. The error is signalled on one of the threads that all streams share.
 
         Args:
-            seconds: The time an element may take.
-            timer: The clock. Default: the timer of this process.
+            seconds: The longest time that an element may take.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -47,9 +47,10 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timeout(seconds, timer))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element, ``seconds`` after the latest of its arrival, request and previous delivery.
+        """Deliver each element with a delay of ``seconds``.
 
-        The previous delivery is that of the element before.
+        The delay begins when the element has come, the element is requested, and the previous
+        element is delivered.
 
         ```text
         above   --1-2--3---------|
@@ -57,13 +58,14 @@ class TimeMethods(Generic[T_co]):
         ```
 
         One element at a time is requested in advance (§1.1), so no elements are dropped or
-        buffered. They are delivered on threads that streams share. An error is signalled at once.
+        buffered. Elements are delivered on threads that all streams share. An error is signalled
+        immediately.
 
-        Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
+        Reactor: ``delayElements``; RxPY: ``delay``, which buffers all elements that come.
 
         Args:
-            seconds: The delay.
-            timer: The clock. Default: the timer of this process.
+            seconds: The delay of each element.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -72,7 +74,7 @@ class TimeMethods(Generic[T_co]):
         return as_stream(self).with_part(DelayElements(seconds, timer))
 
     def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Each element that no other element follows within ``seconds``, and the last element.
+        """Deliver each element that no other element follows within ``seconds``, and the last one.
 
         ```text
         above   --1-2-3-------4--|
@@ -80,17 +82,19 @@ class TimeMethods(Generic[T_co]):
         ```
 
         Time cannot wait for demand, so an unbounded number of elements is requested (§3.17). An
-        element is dropped if the next element comes within ``seconds``, or if the element still
-        waits for demand when the next element is to be delivered. Drops are counted (see
-        ``metrics_of``). The last element is delivered at the end of the stream. An error is
-        signalled at once, and the element that waits for its time is dropped. Elements are
-        delivered on threads that streams share.
+        element is dropped if the next element comes within ``seconds``. An element is also dropped
+        if it still waits for demand when the next element is ready for delivery. Dropped elements
+        are counted (see ``metrics_of``).
+
+        When upstream completes, the last element is delivered immediately. When upstream fails, the
+        newest element is dropped if its ``seconds`` are not over. An element that waits for demand
+        is delivered before the error. Elements are delivered on threads that all streams share.
 
         Reactor: ``sampleTimeout``; RxPY: ``debounce``.
 
         Args:
-            seconds: The silence that an element waits for.
-            timer: The clock. Default: the timer of this process.
+            seconds: The time without another element after which an element is delivered.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -99,22 +103,22 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timed("debounce", seconds, timer))
 
     def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element, then no elements for ``seconds``, then the next element, and so on.
+        """Deliver an element, drop elements for ``seconds``, deliver the next one, and so on.
 
         ```text
         above   --1-2-3-------4--|
         below   --1-----------4--|
         ```
 
-        An unbounded number of elements is requested (§3.17). Elements that come in the pause are
-        dropped and counted. An element is also dropped if it still waits for demand when the next
-        element is to be delivered.
+        An unbounded number of elements is requested (§3.17). An element is also dropped if it still
+        waits for demand when the next element is ready for delivery. Dropped elements are counted
+        (see ``metrics_of``).
 
         Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
 
         Args:
-            seconds: The pause after each element.
-            timer: The clock. Default: the timer of this process.
+            seconds: The time in which elements are dropped. It begins when an element is kept.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -123,22 +127,23 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timed("throttle_first", seconds, timer))
 
     def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if it is new, and the last element at the end.
+        """Every ``seconds``, deliver the newest element, unless it was delivered before.
 
         ```text
         above   --1-2-3-------4--|
         below   -----2-----3-----4|
         ```
 
-        An unbounded number of elements is requested (§3.17). An element is dropped and counted if
-        another element comes before the next tick, or if the element still waits for demand at the
-        next tick.
+        The clock ticks every ``seconds``. An unbounded number of elements is requested (§3.17). An
+        element is dropped if another element comes before the next tick. An element is also dropped
+        if it still waits for demand at the tick after its own. Dropped elements are counted (see
+        ``metrics_of``). At the end of the stream the last element is delivered.
 
         Reactor, RxPY: ``sample``.
 
         Args:
             seconds: The time from tick to tick.
-            timer: The clock. Default: the timer of this process.
+            timer: The clock. Default: a timer that all streams share.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -147,19 +152,20 @@ class TimeMethods(Generic[T_co]):
         return with_part(self, Timed("sample", seconds, timer))
 
     def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
-        """For each element a pair: the time by ``clock()``, and the element.
+        """Deliver for each element the pair ``(clock(), element)``.
 
         ```text
         above   --------a--------b--|
         below   --(0.8, a)-(1.7, b)-|
         ```
 
-        The time is read when the element comes to this operator, which is after the request (§1.1).
+        ``clock`` is called when the element comes to this operator, which is after the element was
+        requested (§1.1).
 
         Reactor, RxPY: ``timestamp``.
 
         Args:
-            clock: Returns the time in seconds. Default: ``time.time``.
+            clock: A function that returns the time in seconds. Default: ``time.time``.
 
         Raises:
             TypeError: ``clock`` cannot be called.
