@@ -1,4 +1,4 @@
-"""Reactive Streams for Python, done properly, on a C core."""
+"""Reactive Streams for Python on a C core, and bounded concurrency inside PySpark stages."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ __all__ = [
 ]
 
 
-_LOADED_WHEN_NEEDED = {  # these modules import asyncio, which most streams do not need
+# Public names and their modules, which __getattr__ imports when a name is first used. Most of these
+# modules import asyncio, which most streams do not need.
+_LOADED_WHEN_NEEDED = {
     "Budget": "calls.budget",
     "BudgetSpentError": "calls.errors",
     "Cache": "calls.memory.cache",

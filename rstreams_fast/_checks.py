@@ -1,4 +1,4 @@
-"""Checks of arguments. They raise ``TypeError`` and ``ValueError``, which name the argument."""
+"""Functions that check the arguments of public functions, and name the argument in each error."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ Weigher = Callable[[Any], int]
 """A user's function that returns the weight of an element in bytes."""
 
 MAX_CAPACITY: Final = 2**31
-"""The largest ring or mailbox, in elements."""
+"""The largest capacity of a ring or a mailbox (both are bounded queues), in elements."""
 
 _NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add ``note`` to ``error`` once, even if several callers raise this error."""
-    with contextlib.suppress(Exception):  # the class may make something else of ``__notes__``
+    """Add ``note`` to the notes of ``error``, unless ``error`` already has the same note."""
+    with contextlib.suppress(Exception):  # a user's exception class may define ``__notes__``
         notes = getattr(error, "__notes__", ())
         if note not in notes:
-            # ``error.add_note`` fails if the class refuses attributes, as a frozen dataclass does.
+            # ``error.add_note`` would fail if the class of ``error`` is a frozen dataclass.
             BaseException.__setattr__(error, "__notes__", [*notes, note])
 
 
 def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, or another text if ``repr`` raises, as for an int of 5000 digits."""
+    """Return ``repr(value)``, or another text if ``repr`` raises (for an int of 5000 digits)."""
     try:
         return repr(value)
     except Exception:
@@ -61,14 +61,14 @@ def safe_repr(value: object) -> str:
 
 
 def describe_callable(fn: Callable[..., Any]) -> str:
-    """Return the name of a user's function, for messages."""
+    """Return the name of a user's function, with its module, for error messages."""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     module = getattr(fn, "__module__", None)
     return f"{module}.{name}" if module and module != "builtins" else str(name)
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as an ``int``; ``None`` if ``value`` is a ``bool`` or no integer."""
+    """Return ``value`` as an ``int``, or ``None`` if ``value`` is a ``bool`` or not an integer."""
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -80,7 +80,7 @@ def as_int(value: object) -> int | None:
 
 
 def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """Return ``value`` if it is an int >= ``minimum``. Otherwise raise an error about ``name``."""
+    """Return ``value`` if it is an int >= ``minimum``, else raise an error that names ``name``."""
     count = as_int(value)
     if count is None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
@@ -90,14 +90,14 @@ def check_count(name: str, value: object, minimum: int = 0) -> int:
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Return ``value`` if it is a bool. Otherwise raise an error about the argument ``name``."""
+    """Return ``value`` if it is a bool, else raise a ``TypeError`` that names ``name``."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
     return value
 
 
 def check_capacity(name: str, value: object) -> int:
-    """Return ``value`` if it is an int of 1 to 2**31. Otherwise raise an error about ``name``."""
+    """Return ``value`` if it is an int from 1 to 2**31, else raise an error that names ``name``."""
     capacity = check_count(name, value, 1)
     if capacity > MAX_CAPACITY:
         raise ValueError(f"{name} must be <= 2**31, got {safe_repr(capacity)}")
@@ -105,7 +105,7 @@ def check_capacity(name: str, value: object) -> int:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return ``value`` if it is one of ``choices``. Otherwise raise an error about ``name``."""
+    """Return ``value`` if it is one of ``choices``, else raise an error that names ``name``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"{name} must be {' or '.join(map(repr, choices))}, got {safe_repr(value)}"
@@ -114,9 +114,9 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Return ``timeout`` if it is a number of seconds >= 0, or ``None`` (to wait for ever).
+    """Check the argument ``timeout``: a number of seconds >= 0, or ``None`` for no limit.
 
-    Otherwise raise an error.
+    Return the seconds, or ``None`` for no limit. For any other ``timeout`` raise an error.
     """
     if timeout is None:
         return None
@@ -124,14 +124,15 @@ def check_timeout(timeout: object) -> float | None:
         raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
-    # A time-out longer than the system allows means to wait for ever.
+    # A lock refuses a timeout longer than TIMEOUT_MAX. So replace such a timeout by None.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
 
 
 def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
-    """Return ``value`` as a float, if it is a finite number of seconds, 0 or more.
+    """Return ``value`` as a float, if ``value`` is a finite number of seconds >= 0.
 
-    With ``positive`` it must be more than 0. Otherwise raise an error about the argument ``name``.
+    If ``positive`` is true, ``value`` must be > 0. For any other ``value`` raise an error. ``name``
+    is the name of the argument in the error message.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
@@ -142,16 +143,17 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
 
 
 def check_plain(what: str, fn: object, hint: str = "", *, result_used: bool = True) -> None:
-    """Raise ``TypeError`` if ``fn`` cannot be called, or is ``async``.
+    """Raise ``TypeError`` if ``fn`` cannot be called, or is an async function.
 
-    The result of an async function would never be awaited. ``hint``, added to the message, names
-    another function that accepts a coroutine function. If ``result_used`` is false, also refuse a
-    generator function: nobody would iterate its result.
+    The caller of ``fn`` would not await the coroutine that an async function returns. ``what`` is
+    the name of the argument in the error message. ``hint`` is the end of the message, and names a
+    method that accepts async functions. If ``result_used`` is false, refuse a generator function,
+    too: the caller of ``fn`` would ignore the generator, so the body of ``fn`` would never run.
     """
     if type(fn) is BuiltinFunctionType or (
         type(fn) is FunctionType and not fn.__code__.co_flags & _NOT_PLAIN and not vars(fn)
     ):
-        return  # a quick path: inspect would take longer than the rest of a subscription
+        return  # a fast path for plain functions: ``inspect`` would slow down each subscription
     if not callable(fn):
         raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
     if is_coroutine_function(fn):
@@ -170,8 +172,9 @@ def check_plain(what: str, fn: object, hint: str = "", *, result_used: bool = Tr
 
 
 def is_coroutine_function(fn: object) -> bool:
-    """Return whether a call of ``fn`` would return a coroutine. Makes no call."""
-    while isinstance(fn, MethodType | partial):  # inspect does not look at callables within these
+    """Return whether a call of ``fn`` would return a coroutine. ``fn`` is not called."""
+    # ``inspect`` misses an object with an async ``__call__`` inside a method or a partial.
+    while isinstance(fn, MethodType | partial):
         fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
@@ -179,7 +182,11 @@ def is_coroutine_function(fn: object) -> bool:
 
 
 def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hint: str) -> None:
-    """Raise ``TypeError`` if the plain function ``fn``, such as a lambda, returned a coroutine."""
+    """Raise ``TypeError`` if ``returned``, the result of ``fn``, is a coroutine.
+
+    A plain function, such as a lambda, can return a coroutine, too. ``what`` and ``hint`` are the
+    start and the end of the error message.
+    """
     if inspect.iscoroutine(returned):
         returned.close()
         raise TypeError(
@@ -190,12 +197,12 @@ def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hin
 def check_sync(
     operator: str, name: str, fn: object, hint: str = "", *, result_used: bool = True
 ) -> None:
-    """Do the same as ``check_plain``. An error names the operator and its argument ``name``."""
+    """Do the same as ``check_plain``. The error names ``operator`` and its argument ``name``."""
     check_plain(f"{operator}({name}): {name}", fn, hint, result_used=result_used)
 
 
 def check_weigher(max_bytes: object, weigher: object) -> int | None:
-    """Check that ``max_bytes`` and ``weigher`` are both given or both not; return ``max_bytes``."""
+    """Return ``max_bytes``, after a check that both arguments are given, or both are ``None``."""
     if (max_bytes is None) != (weigher is None):
         raise ValueError("max_bytes and weigher must be given together")
     if weigher is not None:
@@ -204,9 +211,9 @@ def check_weigher(max_bytes: object, weigher: object) -> int | None:
 
 
 def weigh(weigher: Weigher, element: Any) -> int:
-    """Return the weight of ``element``, in bytes.
+    """Return ``weigher(element)``, the weight of ``element`` in bytes.
 
-    Raises the error of ``weigher``, or a ``TypeError`` if ``weigher`` returns no ``int`` >= 0.
+    Exceptions of ``weigher`` propagate. If its result is not an ``int`` >= 0, raise ``TypeError``.
     """
     weight = as_int(weigher(element))
     if weight is None or weight < 0:

@@ -1,7 +1,8 @@
 """The four interfaces of Reactive Streams, as runtime-checkable protocols.
 
-An object with the methods of an interface implements it. The object need not derive from the
-protocol, but may. Rule numbers refer to the Reactive Streams specification 1.0.
+An object that has the methods of an interface implements the interface. The object's class may
+derive from the protocol, but need not. Rule numbers, such as §1.3, refer to the Reactive Streams
+specification 1.0.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 @runtime_checkable
 class Subscription(Protocol):
-    """The one-to-one link between a publisher and a subscriber, held by the subscriber.
+    """The link between one publisher and one subscriber. The subscriber calls its two methods.
 
-    Both methods return at once and never raise (§3.4, §3.5, §3.15, §3.16). Implementations in
-    this package may be called from any thread.
+    Both methods return immediately and never raise (§3.4, §3.5, §3.15, §3.16). Any thread may call
+    the methods of the subscriptions that this package makes.
     """
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8).
 
         Demand adds up, and saturates at ``UNBOUNDED`` (§3.17). After ``cancel`` or a terminal
-        signal the call has no effect (§3.6). A wrong ``n`` is signalled by ``on_error``, not
-        raised: ``n <= 0`` as a ``ValueError`` that names §3.9, and anything but an ``int`` as a
-        ``TypeError``.
+        signal the call has no effect (§3.6). The call never raises an error for a wrong ``n``.
+        Instead, ``on_error`` gets a ``ValueError`` that names §3.9 if ``n <= 0``, and a
+        ``TypeError`` if ``n`` is not an ``int``.
 
         Args:
             n: The number of elements, 1 or more.
@@ -41,15 +42,16 @@ class Subscription(Protocol):
     def cancel(self) -> None:
         """Ask the publisher to stop, and to drop references to the subscriber (§3.12, §3.13).
 
-        May be called any number of times (§3.7).
+        The subscriber may call this any number of times (§3.7).
         """
         ...
 
 
 class OnNext(Protocol[T_contra]):
-    """The type of an attribute that replaces the method ``on_next``.
+    """The type of a subscriber's attribute ``on_next`` that holds a function, in place of a method.
 
-    pyright takes an attribute of type ``Callable`` for a method, and expects one argument less.
+    ``Callable`` cannot be this type: pyright would treat the attribute as a method, and would count
+    ``self`` as the first parameter of the function.
     """
 
     def __call__(self, element: T_contra, /) -> None: ...
@@ -59,14 +61,14 @@ class OnNext(Protocol[T_contra]):
 class Subscriber(Protocol[T_contra]):
     """Receives ``on_subscribe on_next* (on_error | on_complete)?``, one signal at a time (§1.3).
 
-    No method may raise, except ``TypeError`` for ``None`` (§2.13).
+    A method may raise only a ``TypeError``, for the argument ``None`` (§2.13).
     """
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Receive the subscription, before any other signal and once only (§1.9, §2.12).
+        """Receive the subscription, once only, and before any other signal (§1.9, §2.12).
 
         Args:
-            subscription: Asks the publisher for elements, and cancels.
+            subscription: The object with which the subscriber requests elements, or cancels.
         """
         ...
 
@@ -79,7 +81,7 @@ class Subscriber(Protocol[T_contra]):
         ...
 
     def on_error(self, error: BaseException, /) -> None:
-        """Receive the error that ended the stream; nothing follows (§1.7).
+        """Receive the error that ended the stream. No signal follows (§1.7).
 
         Args:
             error: An exception instance.
@@ -87,7 +89,7 @@ class Subscriber(Protocol[T_contra]):
         ...
 
     def on_complete(self) -> None:
-        """Receive the end of the stream; nothing follows (§1.7)."""
+        """Learn that the stream has completed. No signal follows (§1.7)."""
         ...
 
 
@@ -96,9 +98,9 @@ class Publisher(Protocol[T_co]):
     """Delivers elements to its subscribers when they request them."""
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
-        """Signal to ``subscriber``: first ``on_subscribe`` (§1.9), and elements on request.
+        """Call ``subscriber.on_subscribe`` (§1.9), and then deliver elements on request.
 
-        All failures but the ``TypeError`` below are signalled by ``on_error``.
+        This call raises only the ``TypeError`` below. ``on_error`` signals all other failures.
 
         Args:
             subscriber: An object with the four methods of ``Subscriber``.
@@ -111,4 +113,4 @@ class Publisher(Protocol[T_co]):
 
 @runtime_checkable
 class Processor(Subscriber[T_contra], Publisher[T_co], Protocol[T_contra, T_co]):
-    """A stage: a subscriber to its upstream and a publisher to its downstream (§4.1)."""
+    """A processing stage: subscribes to its upstream, and publishes to its downstream (§4.1)."""

@@ -20,7 +20,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command that ``argv`` names (default: ``sys.argv[1:]``). Return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     options = _parser(set(arguments)).parse_args(arguments)
     command: Command = options.command
@@ -28,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: set[str]) -> argparse.ArgumentParser:
-    """Return the parser. Import a command only if its name is in ``words``, the arguments."""
+    """Return the argument parser. ``words`` are the command-line arguments.
+
+    The module of a command, such as ``tck``, is imported only if ``words`` contains its name.
+    """
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
         description="Reactive Streams for Python: calls for the rows of a file, and the test kit.",
@@ -64,19 +67,19 @@ def _parser(words: set[str]) -> argparse.ArgumentParser:
 Command = Callable[[argparse.Namespace], int]
 
 _NOBODY_READS = 128 + 13
-"""The exit status by which shells say that SIGPIPE has ended a process."""
+"""The exit status that a shell reports for a process that the signal SIGPIPE (13) has ended."""
 
 
 def _printing(command: Command) -> Command:
-    """Return ``command``, changed to end silently if its output is no longer read (``| head``)."""
+    """Return ``command``, wrapped so that it ends silently on a closed output pipe (``| head``)."""
 
     def run(options: argparse.Namespace) -> int:
         try:
             status = command(options)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Redirect stdout. Otherwise Python would fail to write the rest of the output at exit,
-            # and print an error.
+            # Redirect stdout to os.devnull. Otherwise Python would try at exit to write the rest of
+            # the output to the closed pipe, and would print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _NOBODY_READS
         return status
@@ -84,7 +87,7 @@ def _printing(command: Command) -> Command:
     return run
 
 
-# -- info ------------------------------------------------------------------------------------------
+# -- the command ``rstreams-fast info`` ------------------------------------------------------------
 
 
 def _info(options: argparse.Namespace) -> int:

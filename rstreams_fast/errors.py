@@ -1,8 +1,8 @@
-"""The exceptions that this package raises or signals, the checks of signals, and the reports of
-errors that no subscriber can receive.
+"""The exceptions of this package, functions that check the arguments of signals, and functions that
+report errors that no subscriber can receive.
 
-Each exception class names its rule of the specification, and derives from the built-in exception
-that a Python programmer would expect.
+The docstring of an exception class names the rule of the specification that was broken. The base
+class is the built-in exception that a Python programmer would expect.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class BackendUnavailableError(ImportError):
 
 
 class RingClosed(RuntimeError):
-    """The ring was closed: it takes no more elements, and all its elements were taken out."""
+    """The ring (a bounded queue) is closed. The consumer gets this error after the last element."""
 
 
 class OverlappingCallsError(RuntimeError):
-    """Two calls overlapped on the same side of a single-producer single-consumer ring."""
+    """Two calls overlapped on an object, or a side of a ring, that allows one call at a time."""
 
 
 class DemandExceededError(RuntimeError):
@@ -60,11 +60,11 @@ class DemandExceededError(RuntimeError):
 
 
 class BufferOverflowError(RuntimeError):
-    """A bounded buffer was full when another element came."""
+    """An element came while a bounded buffer was full."""
 
 
 class AlreadySubscribedError(RuntimeError):
-    """The same subscriber was subscribed twice (§1.10, §2.12), or a one-shot source was reused."""
+    """The subscriber is subscribed already, or the source serves only one (§1.10, §2.12)."""
 
 
 class ShutDownError(RuntimeError):
@@ -102,17 +102,20 @@ class StageReturnedNoneError(TypeError):
 
 
 class WorkDroppedError(RuntimeError):
-    """An executor or event loop refused work, or accepted it and will never run it."""
+    """An executor or event loop refused work of a stream, or accepted work and then dropped it."""
 
 
 _SIGNALS: Final = ("on_subscribe", "on_next", "on_error", "on_complete")
 
-#: Code flags of functions whose body does not run when they are called.
+#: The ``co_flags`` of generator functions and async functions: a call does not run the body.
 _RUN_LATER: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
 
 
 def check_request(n: object) -> int:
-    """Return ``n`` as an ``int``, or raise the error that §3.9 demands for a wrong ``n``."""
+    """Return ``n``, the argument of ``request(n)``, as an ``int``.
+
+    For ``n <= 0``, or an ``n`` that is not an ``int``, raise the error that §3.9 demands.
+    """
     count = as_int(n)
     if count is None:
         raise InvalidRequestTypeError(n)
@@ -128,10 +131,10 @@ def check_element(element: object) -> None:
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Raise a ``TypeError`` for ``None``, a class, an object that lacks one of the four methods,
-    and an async ``on_next``.
+    """Raise a ``TypeError`` if ``subscriber`` is not an object with the four subscriber methods.
 
-    All other failures of ``subscribe`` are signalled, not raised (§1.9).
+    Also raise a ``TypeError`` if its ``on_next`` is an async function or a generator function.
+    ``subscribe`` may raise only these errors. ``on_error`` signals all other failures (§1.9).
     """
     if subscriber is None:
         raise NoneSignalError("§1.9: subscriber is None")
@@ -155,7 +158,7 @@ def check_subscriber(subscriber: object) -> None:
 
 
 def check_error(error: object) -> None:
-    """Raise a ``TypeError`` if ``error`` is no exception instance (for ``None`` see §2.13)."""
+    """Raise a ``TypeError`` if ``error``, the argument of ``on_error``, is no exception (§2.13)."""
     if error is None:
         raise NoneSignalError("§2.13: error is None")
     if not isinstance(error, BaseException):
@@ -172,9 +175,9 @@ _expected: type[BaseException] | tuple[()] = ()
 def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
     """Set the function that is called with every error that no subscriber can receive.
 
-    Such errors are the exceptions of subscribers (§2.13), and errors that arrive after a terminal
-    signal or a cancel. They also go to the logger ``rstreams_fast``. Exceptions of the hook go to
-    ``sys.unraisablehook``. Any thread may call this function.
+    These errors are exceptions that a subscriber raises (§2.13), and errors that come after a
+    terminal signal or a cancel. They also go to the logger ``rstreams_fast``. Exceptions of
+    ``hook`` go to ``sys.unraisablehook``. Any thread may call ``on_dropped_error``.
 
     Args:
         hook: A plain function; ``None`` removes the hook.
@@ -193,18 +196,24 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """Make ``report_dropped`` ignore errors of the class ``kind`` from now on."""
+    """Make ``report_dropped`` ignore errors of the class ``kind`` from now on.
+
+    At interpreter exit ``kind`` is ``WorkDroppedError``, because then executors drop work.
+    """
     global _expected  # noqa: PLW0603
     _expected = kind
 
 
 def report_dropped(error: BaseException, where: str) -> None:
-    """Report ``error``, which no subscriber can receive any more (§2.13)."""
+    """Log ``error`` and pass it to the hook of ``on_dropped_error``.
+
+    Called for an error that no subscriber can receive (§2.13). ``where`` says what has failed.
+    """
     if isinstance(error, _expected):
         return
     if isinstance(error, RecursionError):
-        # Do not log the traceback of a RecursionError: it has a thousand frames. The stack may have
-        # no room even for this call.
+        # Log a RecursionError without its traceback, which has a thousand frames. The stack may be
+        # so full that the call of the logger raises another RecursionError.
         with contextlib.suppress(RecursionError):
             _log.error("%s: %s: %s", where, type(error).__name__, error)
     else:
@@ -218,14 +227,20 @@ def report_dropped(error: BaseException, where: str) -> None:
 
 
 def report_unraisable(error: BaseException, where: str, culprit: object) -> None:
-    """Pass ``error``, of a hook or an observer, to ``sys.unraisablehook``. The stream goes on."""
+    """Pass ``error`` to ``sys.unraisablehook``, so that the stream can go on.
+
+    ``culprit`` is the user's function that raised ``error``, such as a function of ``do_on_next``.
+    """
     arguments = (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
     sys.unraisablehook(_unraisable_type()(arguments))
 
 
 @functools.cache
 def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
-    """Return the type of the argument of ``sys.unraisablehook``. Python gives it no public name."""
+    """Return the class of the object that Python passes to ``sys.unraisablehook``.
+
+    The class has no public name. So provoke an unraisable error, and look at the hook's argument.
+    """
 
     class Raising:
         def __del__(self) -> None:
@@ -235,12 +250,12 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
     previous, sys.unraisablehook = sys.unraisablehook, seen.append
     try:
         Raising()
-        if not seen:  # this Python has no reference counts
+        if not seen:  # without reference counts (PyPy), only the collector runs ``__del__``
             gc.collect()
     finally:
         sys.unraisablehook = previous
     kind = type(seen[0]) if seen else _Unraisable
-    seen.clear()  # the error in `seen` keeps all these frames alive
+    seen.clear()  # the traceback of the error in ``seen`` would keep this frame alive
     return kind
 
 

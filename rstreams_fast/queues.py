@@ -1,8 +1,8 @@
-"""Queues between threads with the standard library's interface, in C, and a bounded thread pool.
+"""Queues between threads, written in C with the interface of ``queue``, and a bounded thread pool.
 
-``Queue``, ``LifoQueue``, ``PriorityQueue`` and ``SimpleQueue`` replace the classes of the module
-``queue``. They have Python 3.13's ``shutdown`` on every version of Python. On the backends ``cffi``
-and ``python`` they use the classes of the standard library.
+``Queue``, ``LifoQueue``, ``PriorityQueue`` and ``SimpleQueue`` can replace the classes of the
+module ``queue``. The first three have the method ``shutdown`` on every version of Python; ``queue``
+has this method from Python 3.13 on. The backends ``cffi`` and ``python`` use code of ``queue``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from rstreams_fast.core._common import check_threads
 from rstreams_fast.runtime.parking import running_loop
 
 try:
-    # No backend helps: the queues of ``python`` need attributes that gevent's queues do not have.
+    # Refuse gevent and eventlet on every backend. Even the backend ``python`` needs attributes of
+    # the standard library's queues that gevent's queues do not have.
     check_threads("a queue of rstreams_fast.queues", "the queues of gevent or eventlet")
 except RuntimeError as refused:
     raise ImportError(str(refused)) from None
@@ -58,21 +59,22 @@ T = TypeVar("T")
 
 
 class _Submitting(threading.local):
-    """The call that this thread submits.
+    """Describes, for each thread, the call that the thread is submitting to the pool.
 
-    A place is a list: it has one element while it is taken, and none afterwards. ``pop`` succeeds
-    once, so a place is freed only once.
+    Each queued call takes one of ``max_queue_size`` *places*. The list ``place`` has one item while
+    the call has its place. To free the place, ``pop`` removes the item. A second ``pop`` raises an
+    ``IndexError``, so no place is freed twice.
     """
 
-    place: list[None] | None = None  # of the call; ``None`` within ``submit_at_once``
+    place: list[None] | None = None  # the place of the call; ``None`` within ``submit_at_once``
     queued: list[None] | None = None  # the place of the last call that was put into the queue
 
 
 class _WaitingCalls(SimpleQueue[Any]):
-    """The calls that wait for a thread of the pool.
+    """The queue of calls that wait for a thread of the pool.
 
-    Each call of ``submit`` has a place in ``places``, which is freed when a thread takes the call
-    out. Calls of ``submit_at_once`` have no place.
+    Each call that ``submit`` adds takes one of the bounded ``places``. The place is freed when a
+    thread takes the call out of the queue. Calls that ``submit_at_once`` adds take no place.
     """
 
     def __init__(self, places: Queue[None]) -> None:
@@ -80,7 +82,7 @@ class _WaitingCalls(SimpleQueue[Any]):
         self.submitting = _Submitting()
 
     def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
-        # ThreadPoolExecutor puts None in to wake a thread. None is no call, and takes no place.
+        # ThreadPoolExecutor puts None into the queue to wake a thread. None takes no place.
         place = None if call is None else self.submitting.place
         super().put((call, place), block, timeout)
         self.submitting.queued = place
@@ -95,27 +97,29 @@ class _WaitingCalls(SimpleQueue[Any]):
         return self.get(block=False)
 
     def free(self, place: list[None]) -> None:
-        # IndexError: ``place`` was not taken, or is free already.
+        # ``pop`` raises an IndexError if ``place`` was never taken, or was freed before.
         with contextlib.suppress(IndexError, Empty, ShutDown):
             place.pop()
             self._places.get_nowait()
 
 
 class BoundedExecutor(ThreadPoolExecutor):
-    """A ``ThreadPoolExecutor`` whose ``submit`` waits while ``max_queue_size`` calls wait.
+    """A ``ThreadPoolExecutor`` with a bounded queue: ``submit`` waits while the queue is full.
 
-    Running calls do not count. Ctrl-C ends a waiting ``submit``, and nothing is submitted.
-    ``shutdown`` wakes the waiting threads: their ``submit`` raises ``RuntimeError``, and so does
-    every later ``submit``. While the queue is full, ``submit`` raises ``RuntimeError`` at once if
-    waiting could last for ever: in a thread of the pool itself, and in a thread that runs an event
-    loop, so also in ``loop.run_in_executor``. On an event loop, an
-    ``asyncio.Semaphore(max_queue_size)`` around each call can bound the calls instead. Streams
-    never wait in ``submit``: see ``submit_at_once``.
+    The queue holds at most ``max_queue_size`` calls. Running calls are not in the queue. Ctrl-C
+    ends a waiting ``submit``, which then submits nothing. ``shutdown`` makes every waiting or later
+    ``submit`` raise ``RuntimeError``.
+
+    If the queue is full and waiting could last for ever, ``submit`` raises ``RuntimeError``
+    immediately. This happens in a thread of the pool itself, and in a thread that runs an event
+    loop, so also in ``loop.run_in_executor``. On an event loop, bound the calls by an
+    ``asyncio.Semaphore(max_queue_size)`` instead. Streams never wait here: they call
+    ``submit_at_once``.
 
     Args:
-        max_workers: The most threads, as for ``ThreadPoolExecutor``.
+        max_workers: The largest number of threads, as for ``ThreadPoolExecutor``.
         *args: Further arguments of ``ThreadPoolExecutor``.
-        max_queue_size: The most calls that wait for a thread, 1 or more.
+        max_queue_size: The largest number of calls that wait for a thread, 1 or more.
         **kwargs: Further arguments of ``ThreadPoolExecutor``.
 
     Raises:
@@ -132,25 +136,25 @@ class BoundedExecutor(ThreadPoolExecutor):
         self._work_queue: Any = _WaitingCalls(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submit a call of ``fn`` to the pool. First wait while ``max_queue_size`` calls wait.
+        """Submit a call of ``fn`` to the pool. If the queue of calls is full, wait for room.
 
         Args:
             fn: The function.
-            *args: Its positional arguments.
-            **kwargs: Its keyword arguments.
+            *args: The positional arguments of ``fn``.
+            **kwargs: The keyword arguments of ``fn``.
 
         Returns:
             The future of the call.
 
         Raises:
-            RuntimeError: The pool is shut down, or waiting here could last for ever.
+            RuntimeError: The pool is shut down, or waiting on this thread could last for ever.
         """
         submitting = self._work_queue.submitting
         place: list[None] = []
         outer, put = submitting.place, self._places.put
         try:
-            # On the backend ``c``, ``extend`` runs no Python code between taking a place and
-            # storing it in ``place``. So Ctrl-C cannot interrupt it there.
+            # ``put`` takes a place, and ``extend`` stores it in the list. On the backend ``c`` no
+            # Python code runs between the two. So Ctrl-C cannot lose a place that was taken.
             try:
                 place.extend(map(put, (None,), (False,)))
             except Full:
@@ -165,7 +169,9 @@ class BoundedExecutor(ThreadPoolExecutor):
                 self._work_queue.free(place)
             raise
         finally:
-            submitting.place = outer  # the place of a ``submit`` that a signal handler interrupted
+            # A signal handler may have called this ``submit`` while the same thread was in another
+            # ``submit``. So restore the place of the other call.
+            submitting.place = outer
 
     def _refuse_to_wait_here(self) -> None:
         full = f"{self._places.maxsize} calls wait already, and "
@@ -181,16 +187,16 @@ class BoundedExecutor(ThreadPoolExecutor):
             ) from None
 
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submit a call of ``fn`` to the pool. Never wait, even if the queue is full.
+        """Submit a call of ``fn`` to the pool. Never wait, even if the queue of calls is full.
 
-        Only for callers that bound their calls themselves: each ``publish_on``, ``subscribe_on``,
-        ``interval`` or ``AsyncSubscriber`` on this pool has one or two such calls at a time, and
-        ``map_blocking`` has up to ``concurrency``.
+        Only for callers that bound the number of their calls themselves, such as the operators of
+        streams. Each ``publish_on``, ``subscribe_on``, ``interval`` or ``AsyncSubscriber`` on this
+        pool has at most two calls at a time, and ``map_blocking`` has at most ``concurrency``.
 
         Args:
             fn: The function.
-            *args: Its positional arguments.
-            **kwargs: Its keyword arguments.
+            *args: The positional arguments of ``fn``.
+            **kwargs: The keyword arguments of ``fn``.
 
         Returns:
             The future of the call.
@@ -198,7 +204,7 @@ class BoundedExecutor(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down like the standard library's pool; a waiting ``submit`` raises ``RuntimeError``.
+        """Shut down the pool. Every ``submit`` that is waiting raises ``RuntimeError``.
 
         Args:
             wait: Whether to wait until all threads have ended.

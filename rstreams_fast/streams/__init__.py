@@ -1,1 +1,1 @@
-"""Streams: their sources, their operators, and the subscribers at their ends."""
+"""The class ``Stream``, and the sources, operators and subscribers of streams."""

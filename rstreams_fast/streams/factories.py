@@ -1,4 +1,4 @@
-"""The functions that make streams."""
+"""The public functions that make a ``Stream``, such as ``range_`` and ``from_iterable``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ E = TypeVar("E")
 
 
 def range_(*args: int) -> Stream[int]:
-    """The numbers of ``range(*args)``.
+    """Return a stream of the numbers of ``range(*args)``.
 
     Args:
         *args: ``stop``, or ``start`` and ``stop``, or ``start``, ``stop`` and ``step``.
@@ -80,17 +80,17 @@ def range_(*args: int) -> Stream[int]:
 
 
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
-    """The items of ``iterable``, which is iterated anew for each subscriber.
+    """Return a stream of the items of ``iterable``, which is iterated anew for each subscriber.
 
-    A one-shot iterator, such as a generator, serves one subscriber. A second subscriber gets a
-    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early. The stream
-    does not close other iterators, such as files.
+    An iterator, such as a generator, can be iterated only once, so it serves one subscriber. A
+    second subscriber gets a ``RuntimeError`` by ``on_error``. A generator is closed if the stream
+    ends early. The stream does not close other iterators, such as files.
 
     Args:
-        iterable: Any iterable without ``None`` in it.
+        iterable: Any iterable whose items are not ``None``.
 
     Raises:
-        TypeError: ``iterable`` cannot be iterated, or can only be iterated asynchronously.
+        TypeError: ``iterable`` cannot be iterated, or only by ``async for``.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         hint = "; use from_async_iterable" if hasattr(iterable, "__aiter__") else ""
@@ -104,21 +104,22 @@ def from_async_iterable(
     *,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Stream[T]:
-    """The items of an asynchronous iterable.
+    """Return a stream of the items of an asynchronous iterable.
 
-    An asynchronous generator is closed when the stream ends early, and its ``finally`` may await.
-    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
-    does the end of ``async with stream.iterate()``. A ``break`` out of ``async for`` does not wait.
+    If the stream ends early, an asynchronous generator is closed: its ``finally`` block runs, and
+    may await. Methods that await the end of the stream, such as ``to_list_async``, wait until the
+    generator is closed. The end of the block ``async with stream.iterate()`` waits, too. A
+    ``break`` out of ``async for`` does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
-        loop: The event loop of the iteration. Default: the loop that runs in the subscribing
-            thread, or a private loop if none runs.
+        loop: The event loop on which ``iterable`` is iterated. Default: the loop that runs in the
+            subscribing thread. If no loop runs there, the default is a new loop on a new thread.
 
     Raises:
         TypeError: ``iterable`` is neither an asynchronous iterable nor a function.
     """
-    # Imported here, not at the top: programs without an event loop do not load asyncio.
+    # Imported here, not at the top of the module, so that most programs do not load asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 
     name = getattr(iterable, "__qualname__", type(iterable).__name__)
@@ -130,10 +131,11 @@ def from_async_iterable(
 
 
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
-    """The elements of any publisher.
+    """Return a stream of the elements of any publisher.
 
-    The publisher may break the rules of Reactive Streams. A subscriber of the stream never gets
-    ``None``, too many elements, signals after the end, or signals from several threads at once.
+    The publisher may break the rules of Reactive Streams. Nevertheless, a subscriber of the stream
+    never gets ``None``, more elements than it requested, a signal after the end, or overlapping
+    signals from several threads.
 
     Args:
         publisher: An object with ``subscribe(subscriber)``.
@@ -151,17 +153,18 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
 
 
 def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) -> Stream[Any]:
-    """The record batches of any tabular Arrow data, as ``pyarrow.RecordBatch``, without a copy.
+    """Return a stream of the record batches (``pyarrow.RecordBatch``) of any tabular Arrow data.
 
-    A table is read anew for each subscriber. A reader can be read only once: a second subscriber
-    gets a ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
+    The data are not copied. A table is read anew for each subscriber. A ``RecordBatchReader`` can
+    be read only once: a second subscriber gets a ``RuntimeError`` by ``on_error``. The reader is
+    closed when the stream ends.
 
     Args:
         source: An object with ``__arrow_c_array__`` (one record batch), or with
             ``__arrow_c_stream__`` (tables, readers, data frames of pandas, polars, DuckDB and
             others). The batches are read on demand.
-        chunk: The most rows of an element. Default: the source's own batches.
-        schema: The schema in which ``source`` should return its rows, if it can.
+        chunk: The largest number of rows in an element. Default: the batches of ``source``.
+        schema: A schema to which ``source`` should convert its rows, if ``source`` can do so.
 
     Raises:
         TypeError: ``source`` is not tabular Arrow data.
@@ -171,15 +174,14 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
 
 
 def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[Any]:
-    """The parts of ``array``, ``chunk`` rows each: views, without a copy.
+    """Return a stream of slices of ``array``, with ``chunk`` rows each. No data are copied.
 
-    Rows are counted along the first axis. The last part may have fewer rows. The elements share the
-    memory of ``array``, and are writable if ``array`` is writable. An array without rows gives no
-    elements.
+    Rows are counted along the first axis. The last slice may have fewer rows. The elements are
+    views of ``array``, and are writable if ``array`` is writable. Without rows the stream is empty.
 
     Args:
         array: An array of at least one dimension.
-        chunk: The rows of an element.
+        chunk: The number of rows in an element.
 
     Raises:
         TypeError: ``array`` is not a numpy array.
@@ -189,7 +191,9 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
 
 
 def from_callable(fn: Callable[[], T], /) -> Stream[T]:
-    """One element: the result of ``fn()``. Each subscriber's first request calls ``fn``.
+    """Return a stream of one element, the result of ``fn()``.
+
+    ``fn`` is called for each subscriber, when the subscriber makes its first request.
 
     Args:
         fn: A plain function without parameters. It must not return ``None``.
@@ -202,14 +206,15 @@ def from_callable(fn: Callable[[], T], /) -> Stream[T]:
 
 
 def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
-    """The elements of a new publisher, which ``factory()`` makes for each subscriber.
+    """Return a stream of the elements of ``factory()``, which is called for each subscriber.
 
     ```text
     factory()   --1--2--|
     below       --1--2--|
     ```
 
-    ``factory`` is called within ``subscribe``; its exceptions are signalled by ``on_error`` (§1.9).
+    ``factory`` makes a publisher. It is called within ``subscribe``. If ``factory`` raises an
+    exception, the subscriber gets the exception by ``on_error`` (§1.9).
 
     Reactor, RxPY: ``defer``.
 
@@ -229,19 +234,22 @@ def using(
     close: Callable[[A], object],
     /,
 ) -> Stream[T]:
-    """The elements of ``stream_of(resource)``, with a resource for each subscriber.
+    """Return a stream of ``stream_of(resource)``, with a new resource for each subscriber.
 
     ```text
     factory()  --1--2--|
     below      --1--2--|close(resource)
     ```
 
-    ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
-    ``cancel()`` (§3.12), or if ``stream_of`` returns no publisher. A cancel does not wait for
-    running calls, such as calls of ``map_blocking``. If these calls use the resource, ``close``
-    must wait for them. If ``stream_of`` has returned a publisher, exceptions of ``close`` go to
-    ``sys.unraisablehook``. If ``close`` returns a coroutine, a ``TypeError`` goes there. To close a
-    resource by ``await``, use ``async with`` in the generator of ``from_async_iterable``.
+    ``subscribe`` calls ``factory()`` to make the resource. ``close(resource)`` is called once:
+    after the end of the stream, after a ``cancel()`` (§3.12), or if ``stream_of`` fails to return a
+    publisher. A cancel does not wait for running calls, such as calls of ``map_blocking``. If these
+    calls use the resource, ``close`` must wait until they have ended.
+
+    After ``stream_of`` has returned a publisher, exceptions of ``close`` go to
+    ``sys.unraisablehook``. If ``close`` returns a coroutine, a ``TypeError`` goes there, because no
+    code would await the coroutine. If closing the resource needs ``await``, use ``async with`` in
+    an asynchronous generator, and ``from_async_iterable`` in place of ``using``.
 
     Reactor, RxPY: ``using``.
 
@@ -260,20 +268,21 @@ def using(
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
-    """The elements that ``element, state = fn(state)`` gives, until ``fn(state)`` is ``None``.
+    """Return a stream of the elements that repeated calls ``element, state = fn(state)`` make.
 
     ```text
     fn(1)   (a, 2)    fn(2)   (b, 3)    fn(3)   None
     below   --a---------------b-----------------|
     ```
 
-    ``fn`` is called on demand (§1.1).
+    Each call of ``fn`` gets the state that the call before returned. ``fn`` is called on demand
+    (§1.1). The stream completes when ``fn`` returns ``None``.
 
     Reactor: ``generate``; RxPY: ``generate``, which takes three functions.
 
     Args:
-        state: The first state. Each subscriber starts with it.
-        fn: Returns an element and the next state, or ``None`` to complete.
+        state: The first state, which is the same for each subscriber.
+        fn: Returns the pair ``(element, next_state)``, or ``None`` to complete the stream.
 
     Raises:
         TypeError: ``fn`` cannot be called, or is ``async``.
@@ -283,15 +292,15 @@ def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
 
 
 def empty() -> Stream[Never]:
-    """A stream without elements, which completes at once."""
+    """Return a stream without elements, which completes immediately."""
     return Stream(IterableSource((), "empty()"))
 
 
 def error(error: BaseException, /) -> Stream[Never]:
-    """A stream without elements, which fails at once with ``error``.
+    """Return a stream without elements, which fails immediately with ``error``.
 
     Args:
-        error: The exception that every subscriber gets.
+        error: The exception that every subscriber gets by ``on_error``.
 
     Raises:
         TypeError: ``error`` is not an exception instance.
@@ -303,7 +312,7 @@ def error(error: BaseException, /) -> Stream[Never]:
 
 
 def never() -> Stream[Never]:
-    """A stream that has no elements and never ends."""
+    """Return a stream that has no elements and never ends."""
     return Stream(PublisherSource(constant.NeverPublisher(), "never()", trusted=False))
 
 
@@ -315,12 +324,13 @@ def create(
     capacity: int | None = None,
     on_drop: Callable[[T], object] | None = None,
 ) -> Stream[T]:
-    """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
+    """Return a stream of the elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
 
     ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. ``fn`` may
-    send at once, or give the emitter to threads and callbacks that send later. An exception of
-    ``fn`` ends the stream. Elements wait for demand in a buffer. They are delivered on the threads
-    that send or request, unless ``publish_on`` is below.
+    send elements immediately, or pass the emitter to threads and callbacks that send elements
+    later. An exception of ``fn`` ends the stream. Elements wait in a buffer until they are
+    requested. The thread that sends an element, or the thread that requests it, delivers it. To
+    deliver elements on another thread, use ``publish_on``.
 
     ```python
     import rstreams_fast as rsf
@@ -336,13 +346,13 @@ def create(
     ```
 
     Args:
-        fn: A plain function, which gets an ``Emitter``.
+        fn: A plain function. Its argument is an ``Emitter``.
         overflow: What happens to an element when the buffer is full; see ``Overflow``.
-        capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
-        on_drop: ``on_drop(element)`` is called for each dropped element, on the sending thread.
+        capacity: The size of the buffer, in elements. Default: 1024, or 1 for ``Overflow.LATEST``.
+        on_drop: ``on_drop(element)`` is called for each dropped element, on the thread that sends.
 
     Raises:
-        TypeError: ``fn`` or ``on_drop`` is no plain function; ``overflow`` is no ``Overflow``.
+        TypeError: An argument has the wrong type, or a function is ``async``.
         ValueError: ``capacity`` is less than 1, or does not suit ``overflow``.
     """
     return Stream(create_source(fn, overflow, capacity, on_drop))
@@ -358,22 +368,22 @@ def interval(
     executor: Executor | asyncio.AbstractEventLoop | None = None,
     timer: Timer | None = None,
 ) -> Stream[int]:
-    """A tick every ``seconds``: 0, 1, 2, ..., without end.
+    """Return an endless stream that delivers a number (a tick) every ``seconds``: 0, 1, 2, ...
 
-    Tick ``n`` comes ``delay + n * seconds`` after the subscriber's first request (§3.8), or a
-    little later. A late tick does not delay later ticks. If several ticks are due together, because
-    the process was stopped or the machine overloaded, only the last tick is sent. So the number of
-    a tick always tells its time. Each subscriber has its own ticks.
+    Tick ``n`` comes ``delay + n * seconds`` seconds after the subscriber's first request (§3.8), or
+    a little later. A late tick does not delay later ticks. If the process was stopped or the
+    machine was overloaded, several ticks may be due at the same time. Then only the last of these
+    ticks is delivered. So a tick's number always tells its time. Each subscriber gets its own
+    ticks.
 
     Args:
-        seconds: The time from tick to tick, 1e-9 at least.
+        seconds: The seconds from tick to tick, 1e-9 at least.
         delay: The seconds before the first tick. Default: ``seconds``.
-        overflow: What happens to a tick that comes without demand; see ``Overflow``. Default: the
-            stream ends with an error.
-        capacity: The most ticks held.
-        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` is
-            refused. Default: threads that all clocks of the process share.
-        timer: The clock. Default: the timer of this process.
+        overflow: What happens to a tick without demand; see ``Overflow``. Default: an error.
+        capacity: The largest number of ticks that wait for demand in the buffer.
+        executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` raises
+            a ``ValueError``. Default: a pool of threads that all streams of the process share.
+        timer: The clock. Default: a timer that all streams share.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -395,11 +405,12 @@ def concat(*publishers: Publisher[T]) -> Stream[T]: ...
 
 
 def concat(*publishers: Publisher[Any]) -> Stream[Any]:
-    """All elements of the first publisher, then all elements of the second, and so on.
+    """Return a stream of all elements of the first publisher, then of the second, and so on.
 
     When a publisher has completed, the stream subscribes to the next publisher, and requests the
-    rest of the demand. No more elements are requested than the subscriber requested, and no
-    elements are held. An error ends the stream at once. Without publishers it completes at once.
+    elements that the subscriber has requested but not received. No other elements are requested,
+    and no elements are buffered. An error ends the stream immediately. Without publishers the
+    stream completes immediately.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
@@ -442,23 +453,25 @@ def merge(
 def merge(
     *publishers: Publisher[Any], prefetch: int = INNER_PREFETCH, delay_error: bool = False
 ) -> Stream[Any]:
-    """The elements of all ``publishers``, in the order in which they come.
+    """Return a stream of the elements of all ``publishers``, in the order of their arrival.
 
-    The stream subscribes to all publishers at once. The subscriber's first request starts the
-    requests to the publishers. Publishers with waiting elements take turns. The stream completes
-    when all publishers have completed. Without publishers the stream completes at once.
+    The stream subscribes to all publishers immediately, but requests no elements before the
+    subscriber's first request. If elements of several publishers wait for demand, the publishers
+    take turns. The stream completes when all publishers have completed. Without publishers the
+    stream completes immediately.
 
-    Elements are delivered on the publishers' threads. If a publisher blocks the thread that
-    requests, the other publishers get no requests meanwhile: use ``subscribe_on`` for the blocking
-    publisher.
+    Elements are delivered on the publishers' threads. A publisher may block the thread that
+    requests its elements. Meanwhile, the other publishers get no requests. So use ``subscribe_on``
+    for such a publisher.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
-        prefetch: Elements that are requested in advance from each publisher. More are requested
-            when three quarters are delivered.
-        delay_error: By default an error ends the stream at once and cancels the other publishers.
-            With ``True`` a single error comes after all elements. Several errors come in an
-            ``ExceptionGroup`` of at most 64. Further errors go to ``on_dropped_error``.
+        prefetch: The number of elements to request in advance from each publisher. When
+            three quarters of these elements are delivered, more elements are requested.
+        delay_error: By default an error ends the stream immediately, and cancels the other
+            publishers. With ``True`` an error is signalled after all elements of the other
+            publishers. If several publishers fail, the error is an ``ExceptionGroup`` of at most 64
+            errors. Further errors go to ``on_dropped_error``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -473,15 +486,16 @@ def merge_sorted(
     reverse: bool = False,
     prefetch: int = INNER_PREFETCH,
 ) -> Stream[T]:
-    """The elements of all ``publishers`` in sorted order. Each publisher must be sorted.
+    """Return a stream of the elements of all ``publishers`` in sorted order.
 
-    Without publishers the stream completes at once. See ``Stream.merge_sorted``.
+    The elements of each publisher must be sorted. Without publishers the stream completes
+    immediately. See ``Stream.merge_sorted``.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
-        reverse: The publishers and the result are sorted from the greatest element down.
-        prefetch: The most elements of each publisher that are held. They are requested in advance.
+        reverse: Whether the publishers and the result are sorted from the greatest element down.
+        prefetch: The number of elements of each publisher to request in advance, and buffer.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``, or ``key`` cannot be called.
@@ -539,16 +553,16 @@ def zip_(*publishers: Publisher[T], prefetch: int = INNER_PREFETCH) -> Stream[tu
 
 
 def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-    """Tuples of the elements that have the same position in each of ``publishers``.
+    """Return a stream of tuples of the elements at the same position in each of ``publishers``.
 
-    When a publisher has completed and all its elements are in tuples, the stream completes and
-    cancels the other publishers. Without publishers the stream completes at once. An error ends the
-    stream at once, and cancels the other publishers. The subscriber's first request starts the
-    requests to the publishers.
+    When a publisher has completed and its last element is in a tuple, the stream completes and
+    cancels the other publishers. Without publishers the stream completes immediately. An error ends
+    the stream immediately, and cancels the other publishers. No elements are requested from the
+    publishers before the subscriber's first request.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
-        prefetch: Elements that are requested in advance from each publisher, as in ``merge``.
+        prefetch: The number of elements to request in advance from each publisher; see ``merge``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -570,13 +584,15 @@ def combine_latest(
 
 
 def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-    """For each element of any publisher, a tuple of the newest elements of all publishers.
+    """Return a stream of tuples of the newest elements of all ``publishers``.
 
-    Without publishers the stream completes at once. See ``Stream.combine_latest``.
+    The stream delivers a tuple for each element that comes from any publisher, after every
+    publisher has sent an element. Without publishers it completes immediately. See
+    ``Stream.combine_latest``.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
-        prefetch: Elements that are requested in advance from each publisher.
+        prefetch: The number of elements to request in advance from each publisher.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -588,7 +604,9 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """The elements of the publisher that signals first. Without publishers the stream is empty.
+    """Return a stream of the elements of the publisher that signals first.
+
+    Without publishers the stream is empty. See ``Stream.race``.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.

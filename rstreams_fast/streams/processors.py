@@ -1,4 +1,4 @@
-"""Processors: a processor is a subscriber and a publisher, with stages between the two."""
+"""``processor`` and ``SerializedProcessor``: objects that are a subscriber and a publisher."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ U = TypeVar("U")
 
 
 def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
-    """Return a processor with the stages that ``build(stream)`` adds to ``stream``.
+    """Return a processor whose stages are those that ``build(stream)`` adds to ``stream``.
 
     Subscribe the processor to a publisher, and a subscriber to the processor, in any order. The
-    processor requests elements only when it has a publisher and a subscriber, and only as many as
-    the stages need for downstream. A cancel is passed on upstream. An error is passed on
-    downstream, even without demand (§4.2), unless a stage of ``build`` changes that. The publisher
-    may break the rules of Reactive Streams.
+    processor requests no elements before it has a publisher and a subscriber. It requests only the
+    elements that its stages need to meet the subscriber's demand. A ``cancel`` of the subscriber
+    cancels the subscription to the publisher. The subscriber gets an error of the publisher even
+    without demand (§4.2), unless a stage of ``build`` handles the error. The publisher may break
+    the rules of Reactive Streams.
 
-    The processor takes one subscription and cancels any other (§2.5). The processor serves one
-    subscriber: any other gets an ``AlreadySubscribedError`` by ``on_error``. If ``build`` ends in
-    ``multicast``, ``share`` or ``replay``, the processor serves any number of subscribers. If
-    upstream has ended before the subscriber comes, the stages get only the terminal signal. Any
-    thread may call any method.
+    The processor accepts one subscription to a publisher, and cancels any other (§2.5). The
+    processor serves one subscriber. Any other subscriber gets an ``AlreadySubscribedError`` by
+    ``on_error``. But if ``build`` ends in ``multicast``, ``share`` or ``replay``, the processor
+    serves any number of subscribers. If the publisher has ended before the subscriber comes, the
+    stages get only the terminal signal. Any thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -56,7 +57,7 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     ```
 
     Args:
-        build: A plain function, called once, at once. It gets a stream and returns a stream.
+        build: A plain function of a stream, called once, immediately. It returns a stream.
 
     Raises:
         TypeError: ``build`` cannot be called, or does not return a ``Stream``.
@@ -73,10 +74,10 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 
 
 class _Entrance(Generic[T]):
-    """The subscriber of upstream, and the publisher to which the first stage subscribes.
+    """The input of a processor: subscribes to upstream, and publishes to the first stage.
 
-    If the first stage has not subscribed yet, this object keeps the subscription and the end of
-    upstream.
+    Until the first stage subscribes, this object stores the subscription to upstream, and the
+    terminal signal of upstream.
     """
 
     __slots__ = ("__weakref__", "_lock", "_push", "_subscription", "_terminal")
@@ -84,12 +85,12 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # No user code is called while the lock is held. But the garbage collector can run a
-        # finalizer that calls a method of this object. So the lock is reentrant, and the fields
-        # that such a call can change are read last.
+        # While a thread holds the lock, it calls no code of the user. But the garbage collector can
+        # run a finalizer on the thread, and the finalizer can call a method of this object. So the
+        # lock is reentrant, and the methods read the fields that the finalizer can change last.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # kept until a stage subscribes
+        self._subscription: Subscription | None = None  # None after the first stage has subscribed
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
@@ -129,7 +130,8 @@ class _Entrance(Generic[T]):
         if push is not None:
             push.on_subscribe(subscription)
         elif not early:
-            cancel_silently(subscription)  # a second subscription, or one after the end (§2.5)
+            # The processor has a subscription already, or has ended (§2.5).
+            cancel_silently(subscription)
 
     def on_next(self, element: T, /) -> None:
         push = self._push
@@ -148,7 +150,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # signals a NoneSignalError, and then raises it
+            push.on_error(error)  # signals an error about the wrong argument, and then raises it
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -164,9 +166,10 @@ class _Entrance(Generic[T]):
     def _end(
         self, terminal: BaseException | Literal["complete"]
     ) -> tuple[PushSubscription | None, bool]:
-        """Keep the first terminal signal, for a stage that subscribes later.
+        """Store the first terminal signal of upstream, for a stage that subscribes later.
 
-        Return the subscriber, or ``None`` if none has come, and whether this signal was the first.
+        Return two values: the subscription of the first stage, or ``None`` if the stage has not
+        subscribed yet; and whether ``terminal`` is the first terminal signal.
         """
         with self._lock:
             first = self._terminal is None
@@ -206,26 +209,25 @@ _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 
 
 class SerializedProcessor(Generic[T, U]):
-    """A processor that any number of threads may signal at once.
+    """A processor whose ``on_next`` several threads may call at the same time.
 
-    A ``SignalSerializer`` in front of ``processor`` passes on one signal at a time. While one
-    thread delivers, the other threads leave their elements in a mailbox (a queue), and return. An
-    error drops the elements in the mailbox, unless ``delay_error`` is set.
+    A ``SignalSerializer`` passes one signal at a time to ``processor``. While one thread delivers
+    signals, the other threads put their elements into a mailbox (a queue), and return. An error
+    drops the elements in the mailbox, unless ``delay_error`` is true.
 
-    All threads together must not send more elements than were requested (§1.1). ``processor``
-    decides what happens to additional elements. ``on_full="wait"`` waits for room in the mailbox,
-    not for the subscribers of ``processor``.
+    All threads together must not send more elements than ``processor`` has requested (§1.1).
+    ``processor`` decides what happens to additional elements. With ``on_full="wait"`` a thread
+    waits for room in the mailbox, but not for the subscribers of ``processor``.
 
     Args:
-        processor: The processor that gets the elements of the mailbox. Default: a
-            ``MulticastProcessor``.
-        capacity: The most elements in the mailbox.
-        on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
-            the mailbox is full; with ``"wait"``, ``on_next`` waits. ``try_next`` returns ``FULL``.
-        delay_error: Signal an error after the elements in the mailbox, not at once.
+        processor: The processor that gets the elements. Default: a ``MulticastProcessor``.
+        capacity: The size of the mailbox, in elements.
+        on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
+            with a ``BufferOverflowError``. With ``"wait"`` it waits. ``try_next`` returns ``FULL``.
+        delay_error: Whether an error is signalled after the elements in the mailbox.
 
     Attributes:
-        on_next: Delivers an element, or leaves it in the mailbox. Any thread may call this.
+        on_next: Delivers an element, or puts it into the mailbox. Any thread may call this.
 
     Raises:
         TypeError: ``processor`` lacks one of the methods of a processor.
@@ -262,15 +264,16 @@ class SerializedProcessor(Generic[T, U]):
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
         self.on_next: OnNext[T]
-        # Set the slot itself: a subclass may have its own ``on_next``.
+        # Set the slot ``on_next`` of this class. If a subclass defines its own method ``on_next``,
+        # the assignment ``self.on_next = ...`` would fail.
         vars(SerializedProcessor)["on_next"].__set__(self, self._signals.on_next)
 
     def try_next(self, element: T, /) -> Emission:
-        """Do the same as ``on_next``, but never wait and never end the stream. Return the result.
+        """Send ``element`` as ``on_next`` does, but never wait and never end the stream.
 
-        ``OK`` means that the element was delivered, or is in the mailbox. ``FULL`` means that the
-        mailbox is full. ``TERMINATED`` (as long as ``ended`` is true) and ``CANCELLED`` mean that
-        no subscriber gets this element or a later element. Any thread may call this.
+        Return ``OK`` if the element was delivered, or is in the mailbox. Return ``FULL`` if the
+        mailbox is full. Return ``TERMINATED`` (as long as ``ended`` is true) or ``CANCELLED`` if no
+        subscriber will get this element or a later element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.
@@ -278,7 +281,7 @@ class SerializedProcessor(Generic[T, U]):
         return Emission.TERMINATED if self.ended else self._signals.try_next(element)
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
-        """Subscribe to ``processor``.
+        """Subscribe ``subscriber`` to the argument ``processor`` of the constructor.
 
         Args:
             subscriber: Any object with the four methods of ``Subscriber``.
@@ -286,15 +289,15 @@ class SerializedProcessor(Generic[T, U]):
         self._processor.subscribe(subscriber)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription and cancel any other (§2.5).
+        """Accept the first subscription and cancel any other subscription (§2.5).
 
         Args:
-            subscription: The subscription.
+            subscription: The subscription to upstream.
         """
         self._signals.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error. Only the first terminal signal has an effect.
+        """Signal ``error`` to ``processor``. Only the first terminal signal has an effect.
 
         Args:
             error: The error of upstream.
@@ -302,12 +305,12 @@ class SerializedProcessor(Generic[T, U]):
         self._signals.on_error(error)
 
     def on_complete(self) -> None:
-        """Signal the completion, after all elements that were sent before."""
+        """Signal the completion to ``processor``, after all elements in the mailbox."""
         self._signals.on_complete()
 
     @property
     def ended(self) -> bool:
-        """Whether ``processor`` has ended or shut down. False if it lacks this attribute."""
+        """Whether ``processor`` has ended. False if ``processor`` has no attribute ``ended``."""
         return bool(getattr(self._processor, "ended", False))
 
     @property

@@ -1,7 +1,7 @@
 """``Stream``: a publisher with operators. It describes work that ``subscribe`` starts.
 
-Most methods are in the folder ``methods``, a file for each heading of ``docs/reference/stream.md``.
-This file has the methods that concern the stream as a whole.
+``Stream`` inherits most methods from the classes in the folder ``methods``, which has a file for
+each heading of ``docs/reference/stream.md``. This module has only the methods for a whole stream.
 """
 
 from __future__ import annotations
@@ -49,21 +49,23 @@ class Stream(
     """A publisher with operators.
 
     A stream is immutable: every operator returns a new stream. Any number of subscribers may
-    subscribe to each stream (§1.11). The source is read anew for each subscriber. Nothing runs
-    before ``subscribe``.
+    subscribe to each stream (§1.11). The source is read anew for each subscriber, and not before
+    ``subscribe``.
 
-    Stages (such as ``map``) without a boundary (such as ``publish_on``) between them run as one
-    loop. If the source can be iterated, the loop runs on the thread that calls ``subscribe`` or
-    ``request`` (§3.10); ``subscribe_on`` and ``publish_on`` choose another thread. Signals are
-    serial (§1.3), demand is never exceeded (§1.1), and subscriptions may be used from any thread.
+    Operators that handle one element after another, such as ``map``, are *stages*. All other
+    operators, such as ``publish_on``, are *boundaries*. Stages without a boundary between them run
+    as one loop. If the source can be iterated, the loop runs on the thread that calls ``subscribe``
+    or ``request`` (§3.10). ``subscribe_on`` and ``publish_on`` choose another thread. Signals are
+    serial (§1.3), demand is never exceeded (§1.1), and any thread may call the methods of a
+    subscription.
 
     ``None`` is not an element: a stage function that returns ``None`` ends the stream with a
-    ``TypeError`` that names the stage. An ``Exception`` of user code is signalled by ``on_error``.
+    ``TypeError`` that names the stage. ``on_error`` signals an ``Exception`` of a user's function.
     ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` cancel upstream and propagate to the
     caller. Subscriptions belong to their process: they cannot be pickled, and do not work in the
     child of a fork. Subinterpreters are not supported.
 
-    Streams are made by the functions of the package, such as ``range_`` and ``from_iterable``:
+    To make a stream, call a function of the package, such as ``range_`` or ``from_iterable``:
 
     ```python
     import rstreams_fast as rsf
@@ -78,12 +80,12 @@ class Stream(
     def transform(self, fn: Callable[[Self], U], /) -> U:
         """Return ``fn(self)``, so that a chain of methods can include a function of the user.
 
-        ``fn`` is called at once, not for each subscriber.
+        ``transform`` calls ``fn`` once, before it returns, and not for each subscriber.
 
         Reactor: ``transform``; RxPY: ``pipe``.
 
         Args:
-            fn: Takes this stream. ``transform`` returns the result of ``fn``.
+            fn: A function with one parameter, which is this stream.
 
         Raises:
             TypeError: ``fn`` cannot be called, or is ``async``.
@@ -92,18 +94,19 @@ class Stream(
         return fn(self)
 
     def describe(self) -> str:
-        """Return a text about the source, the boundaries with their bounds, and how the stages
-        between the boundaries execute.
+        """Return a text that describes how the stream executes, for debugging.
 
-        If the source combines streams, lines about these streams follow it, indented.
+        The text has lines about the source, the boundaries with their bounds, and the loops of the
+        stages between the boundaries. If the source combines other streams, indented lines after
+        the source describe these streams.
         """
         return describe(self.source, self.parts)
 
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # The modules in ``methods`` make streams by ``_stream_of`` and ``_group_of``. These modules
-    # cannot import this module, because this module imports them.
+    # The classes in the folder ``methods`` make streams by ``_stream_of`` and ``_group_of``. Their
+    # modules cannot import ``Stream``, because this module imports these modules.
 
     @staticmethod
     def _stream_of(source: Source) -> Stream[Any]:
@@ -115,7 +118,7 @@ class Stream(
 
 
 class Group(Stream[T_co], Generic[K_co, T_co]):
-    """A stream of the elements of one key, made by ``group_by``. A group may have one subscriber.
+    """A stream, made by ``group_by``, of the elements with one key. It may have one subscriber.
 
     ```python
     import rstreams_fast as rsf
@@ -130,7 +133,7 @@ class Group(Stream[T_co], Generic[K_co, T_co]):
 
     @property
     def key(self) -> K_co:
-        """The key that the function of ``group_by`` returned."""
+        """The result of the function ``key`` of ``group_by`` for the elements of this group."""
         source: Any = self.source
         key: K_co = source.publisher.key
         return key
