@@ -84,7 +84,7 @@ def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
 
     An iterator, such as a generator, can be iterated only once, so it serves one subscriber. A
     second subscriber gets a ``RuntimeError`` by ``on_error``. A generator is closed if the stream
-    ends early. The stream does not close other iterators, such as files.
+    ends early. Other iterators, such as files, are not closed.
 
     Args:
         iterable: Any iterable whose items are not ``None``.
@@ -106,10 +106,9 @@ def from_async_iterable(
 ) -> Stream[T]:
     """Return a stream of the items of an asynchronous iterable.
 
-    If the stream ends early, an asynchronous generator is closed: its ``finally`` block runs, and
-    may await. Methods that await the end of the stream, such as ``to_list_async``, wait until the
-    generator is closed. The end of the block ``async with stream.iterate()`` waits, too. A
-    ``break`` out of ``async for`` does not wait.
+    If the stream ends early, an asynchronous generator is closed, and its ``finally`` may await.
+    Methods that await the end, such as ``to_list_async``, wait until the generator is closed. So
+    does ``async with stream.iterate()``. A ``break`` out of ``async for`` does not wait.
 
     Args:
         iterable: An asynchronous iterable, or a function that makes one for each subscriber.
@@ -133,9 +132,8 @@ def from_async_iterable(
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
     """Return a stream of the elements of any publisher.
 
-    The publisher may break the rules of Reactive Streams. Nevertheless, a subscriber of the stream
-    never gets ``None``, more elements than it requested, a signal after the end, or overlapping
-    signals from several threads.
+    The publisher may break the rules of Reactive Streams. A subscriber of the stream never gets
+    ``None``, too many elements, signals after the end, or overlapping signals.
 
     Args:
         publisher: An object with ``subscribe(subscriber)``.
@@ -155,9 +153,8 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
 def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) -> Stream[Any]:
     """Return a stream of the record batches (``pyarrow.RecordBatch``) of any tabular Arrow data.
 
-    The data are not copied. A table is read anew for each subscriber. A ``RecordBatchReader`` can
-    be read only once: a second subscriber gets a ``RuntimeError`` by ``on_error``. The reader is
-    closed when the stream ends.
+    No data are copied. A table is read anew for each subscriber. A ``RecordBatchReader`` serves one
+    subscriber, and is closed at the end. Others get a ``RuntimeError`` by ``on_error``.
 
     Args:
         source: An object with ``__arrow_c_array__`` (one record batch), or with
@@ -191,9 +188,7 @@ def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[A
 
 
 def from_callable(fn: Callable[[], T], /) -> Stream[T]:
-    """Return a stream of one element, the result of ``fn()``.
-
-    ``fn`` is called for each subscriber, when the subscriber makes its first request.
+    """Return a stream of one element, ``fn()``. Each subscriber's first request calls ``fn``.
 
     Args:
         fn: A plain function without parameters. It must not return ``None``.
@@ -213,8 +208,7 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     below       --1--2--|
     ```
 
-    ``factory`` makes a publisher. It is called within ``subscribe``. If ``factory`` raises an
-    exception, the subscriber gets the exception by ``on_error`` (§1.9).
+    ``factory`` is called within ``subscribe``. Its exceptions are signalled by ``on_error`` (§1.9).
 
     Reactor, RxPY: ``defer``.
 
@@ -244,12 +238,10 @@ def using(
     ``subscribe`` calls ``factory()`` to make the resource. ``close(resource)`` is called once:
     after the end of the stream, after a ``cancel()`` (§3.12), or if ``stream_of`` fails to return a
     publisher. A cancel does not wait for running calls, such as calls of ``map_blocking``. If these
-    calls use the resource, ``close`` must wait until they have ended.
-
-    After ``stream_of`` has returned a publisher, exceptions of ``close`` go to
-    ``sys.unraisablehook``. If ``close`` returns a coroutine, a ``TypeError`` goes there, because no
-    code would await the coroutine. If closing the resource needs ``await``, use ``async with`` in
-    an asynchronous generator, and ``from_async_iterable`` in place of ``using``.
+    calls use the resource, ``close`` must wait for them. If ``stream_of`` has returned a publisher,
+    exceptions of ``close`` go to ``sys.unraisablehook``. If ``close`` returns a coroutine, a
+    ``TypeError`` goes there. To close a resource by ``await``, use ``async with`` in the generator
+    of ``from_async_iterable``.
 
     Reactor, RxPY: ``using``.
 
@@ -275,8 +267,7 @@ def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
     below   --a---------------b-----------------|
     ```
 
-    Each call of ``fn`` gets the state that the call before returned. ``fn`` is called on demand
-    (§1.1). The stream completes when ``fn`` returns ``None``.
+    Each call gets the state that the previous call returned. ``fn`` is called on demand (§1.1).
 
     Reactor: ``generate``; RxPY: ``generate``, which takes three functions.
 
@@ -328,9 +319,8 @@ def create(
 
     ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. ``fn`` may
     send elements immediately, or pass the emitter to threads and callbacks that send elements
-    later. An exception of ``fn`` ends the stream. Elements wait in a buffer until they are
-    requested. The thread that sends an element, or the thread that requests it, delivers it. To
-    deliver elements on another thread, use ``publish_on``.
+    later. An exception of ``fn`` ends the stream. Elements wait in a buffer for demand. They are
+    delivered on the threads that send or request, unless ``publish_on`` follows.
 
     ```python
     import rstreams_fast as rsf
@@ -373,13 +363,12 @@ def interval(
     Tick ``n`` comes ``delay + n * seconds`` seconds after the subscriber's first request (§3.8), or
     a little later. A late tick does not delay later ticks. If the process was stopped or the
     machine was overloaded, several ticks may be due at the same time. Then only the last of these
-    ticks is delivered. So a tick's number always tells its time. Each subscriber gets its own
-    ticks.
+    ticks is delivered. So a tick's number tells its time. Each subscriber gets its own ticks.
 
     Args:
         seconds: The seconds from tick to tick, 1e-9 at least.
         delay: The seconds before the first tick. Default: ``seconds``.
-        overflow: What happens to a tick without demand; see ``Overflow``. Default: an error.
+        overflow: What happens to a tick without demand; see ``Overflow``. Default: it is an error.
         capacity: The largest number of ticks that wait for demand in the buffer.
         executor: The executor on which ticks are delivered; see ``publish_on``. ``"caller"`` raises
             a ``ValueError``. Default: a pool of threads that all streams of the process share.
@@ -409,8 +398,7 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
 
     When a publisher has completed, the stream subscribes to the next publisher, and requests the
     elements that the subscriber has requested but not received. No other elements are requested,
-    and no elements are buffered. An error ends the stream immediately. Without publishers the
-    stream completes immediately.
+    and none are buffered. Any error ends the stream. Without publishers the stream is empty.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
@@ -457,21 +445,18 @@ def merge(
 
     The stream subscribes to all publishers immediately, but requests no elements before the
     subscriber's first request. If elements of several publishers wait for demand, the publishers
-    take turns. The stream completes when all publishers have completed. Without publishers the
-    stream completes immediately.
+    take turns. The stream completes when all publishers have completed, or if there are none.
 
-    Elements are delivered on the publishers' threads. A publisher may block the thread that
-    requests its elements. Meanwhile, the other publishers get no requests. So use ``subscribe_on``
-    for such a publisher.
+    Elements are delivered on the publishers' threads. A publisher that blocks the requesting thread
+    delays the requests to the others: use ``subscribe_on`` for such a publisher.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
-        prefetch: The number of elements to request in advance from each publisher. When
-            three quarters of these elements are delivered, more elements are requested.
-        delay_error: By default an error ends the stream immediately, and cancels the other
-            publishers. With ``True`` an error is signalled after all elements of the other
-            publishers. If several publishers fail, the error is an ``ExceptionGroup`` of at most 64
-            errors. Further errors go to ``on_dropped_error``.
+        prefetch: The number of elements to request in advance from each publisher. More are
+            requested when three quarters of them are delivered.
+        delay_error: By default an error ends the stream immediately and cancels the other
+            publishers. With ``True`` an error comes after all elements. Several errors come in an
+            ``ExceptionGroup`` of at most 64. Further errors go to ``on_dropped_error``.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -488,8 +473,8 @@ def merge_sorted(
 ) -> Stream[T]:
     """Return a stream of the elements of all ``publishers`` in sorted order.
 
-    The elements of each publisher must be sorted. Without publishers the stream completes
-    immediately. See ``Stream.merge_sorted``.
+    The elements of each publisher must be sorted. Without publishers the stream is empty. See
+    ``Stream.merge_sorted``.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
@@ -586,8 +571,7 @@ def combine_latest(
 def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
     """Return a stream of tuples of the newest elements of all ``publishers``.
 
-    The stream delivers a tuple for each element that comes from any publisher, after every
-    publisher has sent an element. Without publishers it completes immediately. See
+    Each new element of any publisher makes a tuple. Without publishers the stream is empty. See
     ``Stream.combine_latest``.
 
     Args:
@@ -604,9 +588,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """Return a stream of the elements of the publisher that signals first.
-
-    Without publishers the stream is empty. See ``Stream.race``.
+    """Return a stream of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
         *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
