@@ -55,14 +55,14 @@ class _CollectorSubscriber(ListSubscriber, ForEach[Any]):
 
     def on_burst(self) -> None:
         elements = self.burst[:]
-        self.burst.clear()  # the publisher uses the same list for the next elements
+        self.burst.clear()  # the publisher appends the next elements to the same list
         on_elements = self._on_elements
         if not elements or on_elements is None:
             return
         try:
             on_elements(elements)
         except Exception as raised:
-            # The traceback of ``raised`` would keep the variables of this frame (§3.13).
+            # The traceback of ``raised`` keeps this frame's variables alive: delete them (§3.13).
             del elements, on_elements
             self.fail(raised)
         except BaseException as raised:
@@ -84,9 +84,9 @@ def collect(
     If an event loop runs in this thread, raise a ``RuntimeError``, because the wait would block the
     loop. ``name`` is the name of the calling function in the error message.
 
-    If ``in_lists`` is true, elements may be collected in a list, for ``add_all``. If ``in_lists``
-    is false, ``add`` gets each element before the source makes the next element. Then the source
-    may use the memory of an element again.
+    If ``in_lists`` is true, the publisher may put several elements into a list, and ``add_all``
+    gets the list. If ``in_lists`` is false, ``add`` gets each element before the source makes the
+    next element. Then the source may use the memory of an element again.
     """
     check_publisher(publisher)
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")

@@ -53,8 +53,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # The list is empty until the stream ends. A loop of fused stages calls the user's function
-        # directly, but only while the list is empty.
+        # ``_over`` is empty until the stream ends. Only while it is empty, the C loop of the
+        # upstream stages (such as ``map``) calls the user's function directly. See ``slot``.
         self._over: list[None] = []
         # The number of elements to consume before the next request. 0 means that the first request
         # is unbounded, so that no other request follows.
@@ -78,7 +78,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
                 self._act_on_answer(on_next, more)
         except BaseException as raised:
             name = describe_callable(on_next)
-            # The traceback of ``raised`` would keep the variables of this frame (§3.13).
+            # The traceback of ``raised`` keeps this frame's variables alive: delete them (§3.13).
             del element, on_next
             self._end_with_exception(name, raised)
         else:
@@ -90,11 +90,11 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The user's function, for a loop of fused stages that calls it in place of ``on_next``.
+        """The user's function, for the C loop of the upstream stages (such as ``map``).
 
-        The slot is ``None`` if the loop must call the method ``on_next``. This is so if ``on_next``
-        counts elements for the next request, or if a user's subclass has its own ``on_next``. The
-        slot is also ``None`` after the end of the stream.
+        The loop calls this function in place of the method ``on_next``. The result is ``None`` if
+        the loop must call the method: if the method counts elements for the next request, or if a
+        user's subclass has its own method. The result is also ``None`` after the end of the stream.
         """
         on_next = self._on_next
         if on_next is None or self._replenish or type(self).on_next is not ForEach.on_next:
@@ -118,7 +118,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self.upstream.on_late_element()
 
     def _end_with_exception(self, name: str, raised: BaseException) -> None:
-        """End the ``Run`` with ``raised``, an exception of the user's function ``name``."""
+        """End the stream with ``raised``, an exception of the user's function ``name``."""
         if isinstance(raised, Exception):
             self.fail(raised)
         elif is_async_cancellation(raised):
@@ -128,13 +128,13 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise raised
 
     def _end_early(self) -> None:
-        """Cancel upstream, and end the ``Run`` without an error. Do not call ``on_complete``."""
+        """Cancel upstream, and end the stream without an error. Do not call ``on_complete``."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
     def end_with(self, raised: BaseException) -> None:
-        """Cancel upstream, and end the ``Run`` with ``raised``. Do not call ``on_error``."""
+        """Cancel upstream, and end the stream with ``raised``. Do not call ``on_error``."""
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():
@@ -171,7 +171,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The code objects of the methods that call the user's functions, for ``is_called_by``.
+#: The code objects of the methods that call the user's functions. ``is_called_by`` compares them
+#: with the frames of the stack.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 

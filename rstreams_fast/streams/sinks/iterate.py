@@ -117,13 +117,13 @@ class _IteratorSubscriber(RingSubscriber):
         self._prefetch = prefetch
         # The id of the thread that calls ``subscribe``. 0 after ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # Whether only ``request_for_a_turn`` makes requests, with a time limit for each call.
+        # If true, only ``request_for_a_turn`` makes requests. Each of its calls has a time limit.
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            # Begin a turn (a time slice of a millisecond), so that elements that come during
-            # ``subscribe`` do not occupy the loop for longer.
+            # Begin a turn (a time slice of a millisecond). A drain (a loop that delivers elements)
+            # that runs within ``subscribe`` pauses at the end of the turn, so that other tasks run.
             self.turns.begin(loop)
         self.ended = False
         """Whether upstream sends no more elements. The ring may still contain elements."""
@@ -137,12 +137,12 @@ class _IteratorSubscriber(RingSubscriber):
             return
         if get_ident() == self.subscriber_thread and is_internal(subscription):
             self._only_consumer_requests = True
-            self.upstream.due = self._prefetch  # to request when ``subscribe`` has returned
+            self.upstream.due = self._prefetch  # _start() requests these after ``subscribe``
         else:
             self._request(self._prefetch)
 
     def request_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Request ``n`` more elements, and the elements that earlier calls have left to request.
+        """Request ``n`` more elements, and the elements that earlier calls had no time to request.
 
         ``loop`` is the event loop of an asynchronous consumer, or ``None``. The call occupies the
         loop for at most a turn (a time slice of a millisecond). If the time does not suffice, later
@@ -169,7 +169,8 @@ class _IteratorSubscriber(RingSubscriber):
         except BaseException as raised:
             if not is_async_cancellation(raised):
                 raise
-            # This method awaits nothing: a function of the stream has raised the CancelledError.
+            # No task was cancelled here, because this method awaits nothing. So a function of the
+            # stream has raised the CancelledError, which becomes the stream's error.
             self.fail(not_a_cancellation(raised, "the stream"))
             return False
 
@@ -197,7 +198,7 @@ class _IteratorSubscriber(RingSubscriber):
             )
 
     def on_burst(self) -> None:
-        """Do nothing: at the first element of the burst (list) the ring has woken the consumer."""
+        """Do nothing: the ring has woken the consumer at the first element of the burst (list)."""
 
     def arm(self) -> bool:
         """Have the ring wake the consumer at the next element.
@@ -338,7 +339,7 @@ class Iteration(BurstIterator[T]):
                     self._park(subscriber)
             return MISSING
         finally:
-            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+            # An error's traceback keeps this frame's variables alive, so clear them (§3.13).
             subscriber = burst = None
 
     async def _refill_async(self) -> T:
@@ -399,7 +400,7 @@ class Iteration(BurstIterator[T]):
                     await asyncio.sleep(0)
             return []
         finally:
-            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+            # An error's traceback keeps this frame's variables alive, so clear them (§3.13).
             subscriber = burst = None
 
     def _first_of(self, burst: list[T]) -> T:
@@ -485,8 +486,9 @@ class Iteration(BurstIterator[T]):
             subscriber.bell.disarm()
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
-        # If the event loop is closed during the ``await``, this coroutine never continues. Then the
-        # bell calls ``subscriber.abandon``, which cancels upstream.
+        # A ``Bell`` is a callback that wakes this coroutine. If the event loop is closed during the
+        # ``await``, the coroutine never continues. Then the ``Bell`` calls ``subscriber.abandon``,
+        # which cancels upstream.
         bell = Bell(subscriber.abandon)
         subscriber.bell.arm(bell)
         try:
@@ -571,7 +573,7 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         subscriber = self._subscriber
-        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
+        # ``call_from_finalizer`` is None if Python has cleared the globals at interpreter exit.
         if subscriber is not None and call_from_finalizer is not None:
             _live_iterations.discard(self._live_reference)
             call_from_finalizer(subscriber.abandon)

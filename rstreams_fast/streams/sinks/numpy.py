@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""The number of scalars that are converted together. The least number of rows of a grown array."""
+"""The number of scalars that are converted together. Also the least size, in rows, of an array
+that has grown."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -79,9 +80,9 @@ class _ArrayCollector:
         if not scalars:
             return
         dtype = self._dtype
-        # First convert without the dtype, to find values that do not fit: numpy converts them to
-        # objects or floats. But give a dtype with fields, because without it numpy would convert
-        # the tuples to a two-dimensional array.
+        # First convert without the user's dtype. Then numpy converts values that do not fit to
+        # objects or floats, which ``_convert_exactly`` checks. But if the user's dtype has fields,
+        # use it: without it numpy would convert the tuples to a two-dimensional array.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if array.dtype.kind in "Mm" and len({getattr(x, "dtype", None) for x in scalars}) > 1:
             # Convert each date separately. If numpy converted all dates together, it would choose
@@ -121,7 +122,7 @@ class _ArrayCollector:
         if not array.dtype.hasobject:
             return array
         if dtype.kind in "SUMm":
-            # Given only ``dtype.kind``, numpy chooses the length of texts, or the unit of dates.
+            # With only ``dtype.kind``, numpy chooses a text length or a unit that cuts no value.
             return np.array(scalars, dtype.kind)
         try:
             array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)

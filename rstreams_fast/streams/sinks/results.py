@@ -89,7 +89,7 @@ def subscribe_and_wait(publisher: Publisher[T], subscriber: RunSubscriber[T]) ->
         outcome.cancel()
         raise
     finally:
-        # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+        # An error's traceback keeps this frame's variables alive, so delete them (§3.13).
         del subscriber, outcome
 
 

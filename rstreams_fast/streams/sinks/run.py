@@ -64,7 +64,7 @@ class Run:
         # the thread, and the finalizer may call a method of this object.
         self._lock = threading.RLock()
         self._subscriber: RunSubscriber[Any] | None = subscriber
-        self._claimed = Latch()  # the thread that wins it decides how the ``Run`` ends
+        self._claimed = Latch()  # the first call of its ``win`` decides how the ``Run`` ends
         self._done = False
         self._seen = False  # whether a caller, or the user's ``on_error``, has got the failure
         self._failure: Failure | None = None
@@ -150,7 +150,7 @@ class Run:
                     )
                 frame = frame.f_back
         finally:
-            # The traceback of the error refers to this frame, and would keep its variables (§3.13).
+            # An error's traceback keeps this frame's variables alive, so delete them (§3.13).
             del subscriber, frame
 
     def _park(self, timeout: float | None) -> None:
@@ -226,7 +226,7 @@ class Run:
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
-        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
+        # ``call_from_finalizer`` is None if Python has cleared the globals at interpreter exit.
         if call_from_finalizer is None:
             return
         what = "a stream failed, and nobody looked at the result of its Run"
@@ -238,9 +238,9 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: The code objects of the methods in which a drain (a loop that delivers elements) signals to its
-#: subscriber. If C code calls the subscriber's method, the stack has no frame of that method. So
-#: ``is_called_by`` looks for the frames of the drain's methods.
+#: The code objects of two methods of ``Drain`` (the loop that delivers elements). They call C code
+#: that signals to the subscriber and has no frame on the stack. So ``is_called_by`` looks for the
+#: frames of these two methods.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
@@ -272,7 +272,7 @@ class RunSubscriber(Generic[T]):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the ``Run`` with the error of upstream.
+        """End ``run``, the stream's handle, with the error of upstream.
 
         Args:
             error: The error of upstream, an exception instance.
@@ -284,7 +284,7 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """End the ``Run`` without an error, because upstream has completed."""
+        """End ``run``, the stream's handle, without an error, because upstream has completed."""
         if self.upstream.ended() and self.run.claim():
             self.finish(None)
 
@@ -296,7 +296,7 @@ class RunSubscriber(Generic[T]):
             self.fail(raised)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream, and end the ``Run`` with ``error`` (§2.6)."""
+        """Cancel upstream, and end ``run``, the stream's handle, with ``error`` (§2.6)."""
         self.upstream.cancel()
         if self.run.claim():
             self.finish(error)
@@ -304,7 +304,7 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
-        """End the ``Run``. Only the caller that got true from ``run.claim()`` may call this."""
+        """End ``run``. Only the caller to which ``run.claim()`` has returned true may do this."""
         self.drop_references()
         self.run.settle(None if error is None else failure_of(error))
 
@@ -312,5 +312,5 @@ class RunSubscriber(Generic[T]):
         """Drop the references to objects of the user, and ignore later elements."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame``, of the stack, is a call that signals to this subscriber."""
+        """Return whether ``frame``, a stack frame, belongs to a signal to this subscriber."""
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

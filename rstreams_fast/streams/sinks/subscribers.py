@@ -81,7 +81,7 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream (§2.6), end the ``Run`` with ``error``, and report ``error``.
+        """Cancel upstream (§2.6), end the handle ``run`` with ``error``, and report ``error``.
 
         ``error`` goes to ``on_dropped_error``, because ``cancel`` does not tell upstream about it.
         """
@@ -137,20 +137,21 @@ class AsyncSubscriber(Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The boundary's ring bounds the elements, so ``end`` may make an unbounded request.
+        # ``boundary`` buffers at most ``prefetch`` elements of upstream, and signals them to
+        # ``end``. So ``end`` itself need not bound its request.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._boundary = boundary = AsyncBoundarySubscription(end, options, Stages(), Need())
         self.on_next: OnNext[T]
-        # Set the slot ``on_next`` of this class. If a subclass defines its own method ``on_next``,
-        # the assignment ``self.on_next = ...`` would fail.
+        # ``self.on_next = ...`` would fail if a subclass has its own method ``on_next``. So call
+        # the descriptor that ``__slots__`` has made in this class.
         vars(AsyncSubscriber)["on_next"].__set__(self, boundary.on_next)
         boundary.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Accept the first subscription and cancel any other subscription (§2.5).
 
-        The executor requests the elements (§2.1).
+        The elements are requested on the executor (§2.1).
 
         Args:
             subscription: The subscription to upstream.
@@ -158,7 +159,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the ``Run`` with ``error``, after ``fn`` was called with all earlier elements.
+        """End the handle ``run`` with ``error``, after ``fn`` was called with all earlier elements.
 
         Args:
             error: The error of upstream.
@@ -166,7 +167,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_error(error)
 
     def on_complete(self) -> None:
-        """End the ``Run``, after ``fn`` was called with all earlier elements."""
+        """End the handle ``run``, after ``fn`` was called with all earlier elements."""
         self._boundary.on_complete()
 
     def __repr__(self) -> str:
