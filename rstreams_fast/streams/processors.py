@@ -33,20 +33,20 @@ U = TypeVar("U")
 
 
 def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
-    """Return a processor whose stages are those that ``build(stream)`` adds to ``stream``.
+    """Return a processor with the operators that ``build`` adds to its argument, a stream.
 
     Subscribe the processor to a publisher, and a subscriber to the processor, in any order. The
     processor requests no elements before it has a publisher and a subscriber. It requests only the
-    elements that its stages need to meet the subscriber's demand. A ``cancel`` of the subscriber
+    elements that its operators need to meet the subscriber's demand. A ``cancel`` of the subscriber
     cancels the subscription to the publisher. The subscriber gets an error of the publisher even
-    without demand (§4.2), unless a stage of ``build`` handles the error. The publisher may break
-    the rules of Reactive Streams.
+    without demand (§4.2), unless an operator of ``build`` handles the error. The publisher may
+    break the rules of Reactive Streams.
 
     The processor accepts one subscription to a publisher, and cancels any other (§2.5). The
     processor serves one subscriber. Any other subscriber gets an ``AlreadySubscribedError`` by
     ``on_error``. But if ``build`` ends in ``multicast``, ``share`` or ``replay``, the processor
     serves any number of subscribers. If the publisher has ended before the subscriber comes, the
-    stages get only the terminal signal. Any thread may call any method.
+    operators get only the terminal signal. Any thread may call any method.
 
     ```python
     import rstreams_fast as rsf
@@ -74,9 +74,9 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 
 
 class _Entrance(Generic[T]):
-    """The input of a processor: subscribes to upstream, and publishes to the first stage.
+    """The input of a processor: subscribes to upstream, and publishes to the first operator.
 
-    Until the first stage subscribes, this object stores the subscription to upstream, and the
+    Until the first operator subscribes, this object stores the subscription to upstream, and the
     terminal signal of upstream.
     """
 
@@ -85,12 +85,13 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # While a thread holds the lock, it calls no code of the user. But the garbage collector can
-        # run a finalizer on the thread, and the finalizer can call a method of this object. So the
-        # lock is reentrant, and the methods read the fields that the finalizer can change last.
+        # While a thread holds the lock, the garbage collector can run a finalizer on the thread,
+        # and the finalizer can call a method of this object. So the lock is reentrant.
+        # ``subscribe`` sets ``_push`` and then reads ``_terminal``. ``_end`` sets ``_terminal`` and
+        # then reads ``_push``. So neither misses what a nested call of the other has set.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # None after the first stage has subscribed
+        self._subscription: Subscription | None = None  # None once the first operator subscribes
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
@@ -150,7 +151,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # signals an error about the wrong argument, and then raises it
+            push.on_error(error)  # signals a TypeError for the wrong argument, and raises it, too
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -166,10 +167,10 @@ class _Entrance(Generic[T]):
     def _end(
         self, terminal: BaseException | Literal["complete"]
     ) -> tuple[PushSubscription | None, bool]:
-        """Store the first terminal signal of upstream, for a stage that subscribes later.
+        """Store the first terminal signal of upstream, for an operator that subscribes later.
 
-        Return two values: the subscription of the first stage, or ``None`` if the stage has not
-        subscribed yet; and whether ``terminal`` is the first terminal signal.
+        Return two values: the subscription of the first operator, or ``None`` if the operator has
+        not subscribed yet; and whether ``terminal`` is the first terminal signal.
         """
         with self._lock:
             first = self._terminal is None
@@ -264,16 +265,17 @@ class SerializedProcessor(Generic[T, U]):
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
         self.on_next: OnNext[T]
-        # Set the slot ``on_next`` of this class. If a subclass defines its own method ``on_next``,
-        # the assignment ``self.on_next = ...`` would fail.
+        # ``self.on_next = ...`` would fail if a subclass has its own method ``on_next``. So call
+        # the descriptor that ``__slots__`` has made in this class.
         vars(SerializedProcessor)["on_next"].__set__(self, self._signals.on_next)
 
     def try_next(self, element: T, /) -> Emission:
         """Send ``element`` as ``on_next`` does, but never wait and never end the stream.
 
         Return ``OK`` if the element was delivered, or is in the mailbox. Return ``FULL`` if the
-        mailbox is full. Return ``TERMINATED`` (as long as ``ended`` is true) or ``CANCELLED`` if no
-        subscriber will get this element or a later element. Any thread may call this.
+        mailbox is full. Return ``TERMINATED`` while ``ended`` is true, or after a terminal signal.
+        Return ``CANCELLED`` after ``processor`` has cancelled. In both cases no subscriber will get
+        this element or a later element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.

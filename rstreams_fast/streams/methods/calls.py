@@ -44,8 +44,8 @@ class CallMethods(Generic[T_co]):
 
         An error of upstream is signalled immediately, with one exception: if enough elements have
         come for a ``take`` downstream, the error is signalled after the results of these elements.
-        An error of a call is signalled after the results that are ready and requested. It has a
-        note that names the element. Any error cancels upstream and the other calls. If ``fn``
+        An error of a call has a note that names the element, and is signalled after the results
+        that are ready and requested. Any error cancels upstream and the other calls. If ``fn``
         raises ``asyncio.CancelledError``, but the stream was not cancelled, the error of the stream
         is a ``RuntimeError``. ``cancel`` cancels the running calls, but does not wait for their
         end. No call starts after ``cancel``.

@@ -355,7 +355,7 @@ class EndMethods(Generic[T_co]):
 
     def _first_only(self) -> Pipeline[T_co]:
         # Boundaries (such as publish_on) request elements in advance, unless ``take(1)`` is
-        # downstream. A stream of mere stages requests no elements in advance, and needs no take(1).
+        # downstream. Stages (such as map) request none in advance, so they need no ``take(1)``.
         left = as_stream(self)._parts
         while left:
             left, part = left

@@ -55,8 +55,8 @@ class InnerMethods(Generic[T_co]):
             fn: A function that returns a publisher (any object with ``subscribe``), which may break
                 the rules of Reactive Streams. Any other result ends the stream with a
                 ``TypeError``.
-            concurrency: The largest number of inner publishers at the same time. Requested
-                elements, and elements that wait for their call of ``fn``, are counted, too.
+            concurrency: The bound on the sum of running inner publishers, requested elements of
+                this stream, and elements for which ``fn`` was not called yet.
             prefetch: The number of elements to request in advance from each inner publisher.
             delay_error: Whether an error is signalled after all elements; see ``merge``.
 

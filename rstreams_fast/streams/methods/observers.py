@@ -167,8 +167,8 @@ class ObserverMethods(Generic[T_co]):
         ```
 
         The hook can release the resources of an element, such as a file. Each element upstream of
-        ``on_discard`` is either delivered downstream, or passed to the hook once. The hook gets the
-        element in its present form, for example as the result of ``map``, or as a whole batch.
+        ``on_discard`` is either delivered downstream, or passed to the hook once. The hook gets
+        what has become of the element, for example the result of ``map``, or a whole batch.
 
         ``filter``, ``skip``, ``take_while``, ``switch_map`` and overflow strategies drop an element
         immediately. Elements in a buffer or a batch, and results of ``map_async``, are dropped when

@@ -125,7 +125,7 @@ class PartMethods(Generic[T_co]):
         patience: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Stream[T_co]]:
-        """Deliver streams (windows) of the elements that come within ``seconds`` of the first one.
+        """Deliver windows: streams of the elements within ``seconds`` of a window's first element.
 
         ```text
         above   --1-2-----3---|

@@ -136,8 +136,8 @@ class TimeMethods(Generic[T_co]):
 
         The clock ticks every ``seconds``. An unbounded number of elements is requested (§3.17). An
         element is dropped if another element comes before the next tick. An element is also dropped
-        if it still waits for demand at the tick after its own. Dropped elements are counted (see
-        ``metrics_of``). At the end of the stream the last element is delivered.
+        if it still waits for demand when the next element is ready for delivery. Dropped elements
+        are counted (see ``metrics_of``). At the end of the stream the last element is delivered.
 
         Reactor, RxPY: ``sample``.
 

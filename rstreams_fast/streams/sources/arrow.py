@@ -36,7 +36,7 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # A RecordBatchReader can be read only once. Its first subscriber keeps this lock.
+        # A RecordBatchReader can be read only once: its first subscriber locks this for ever.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

@@ -83,7 +83,7 @@ class AsyncIterableSource(Generic[T]):
         check_loop(loop)
         self._loop = loop
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
-        self._taken = Latch()  # the subscriber that wins this latch gets a one-shot iterator
+        self._taken = Latch()  # the first call of its ``win`` gets the one-shot iterator
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_taken": None}
@@ -211,7 +211,7 @@ class _AsyncIterableSubscription(Drain):
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                # ``coroutine.send(None)`` in _work() runs this coroutine up to here.
+                # _work() calls ``coroutine.send(None)``, which runs this coroutine up to here.
                 await asyncio.sleep(0)
                 iterator = self._open(iterable)
                 del iterable
@@ -296,7 +296,7 @@ class _AsyncIterableSubscription(Drain):
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            # The traceback of an error refers to this frame, and would keep its variables (§3.13).
+            # An error's traceback keeps this frame's variables alive, so delete them (§3.13).
             del subscriber, element
         return not self._stopped
 
@@ -342,8 +342,8 @@ class _AsyncIterableSubscription(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # The stream has ended before. Report ``error``, unless a CancelledError has caused it:
-            # then it is a consequence of the end, which cancels the awaited ``__anext__``.
+            # The stream has ended before. Report ``error``, unless its cause is a CancelledError:
+            # the end of the stream cancels ``__anext__``, which then raises a CancelledError.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod

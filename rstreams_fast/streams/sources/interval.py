@@ -45,7 +45,7 @@ def interval_source(  # noqa: PLR0917 - the parameters of the public function, i
     timer: Timer | None,
 ) -> PublisherSource:
     period = check_seconds("seconds", seconds, positive=True)
-    if period < SHORTEST:  # the number of a tick would soon be too large for an exact float
+    if period < SHORTEST:  # tick numbers are computed as floats, and would soon be inexact
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
@@ -98,7 +98,7 @@ class _IntervalPublisher:
 
 
 class _TickSubscription:
-    """The subscription that sends the ticks. At most one alarm of the timer is set at a time."""
+    """The subscription that sends the ticks. At most one alarm (planned call) is set at a time."""
 
     __slots__ = (
         "__weakref__",
@@ -128,7 +128,7 @@ class _TickSubscription:
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the ticks. ``OverflowSubscription`` calls this only once, for unbounded demand."""
+        """Start the ticks. ``_target`` (the subscriber) calls this once, for unbounded demand."""
         self._first = self._timer.now() + self._delay
         self._set_alarm(0)
 

@@ -28,7 +28,7 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # If the iterable is a one-shot iterator, its first subscriber keeps this lock.
+            # A one-shot iterator can be read only once: its first subscriber locks this for ever.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
@@ -59,7 +59,7 @@ class _CallIterator(CountedIterator):
             raise StopIteration
         try:
             result = fn()
-        except StopIteration as raised:  # it would look like the normal end of this iterator
+        except StopIteration as raised:  # would end this iterator as if ``fn`` had not failed
             raise RuntimeError(
                 f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
             ) from raised
