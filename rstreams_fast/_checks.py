@@ -43,7 +43,7 @@ _NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.
 
 def add_note(error: BaseException, note: str) -> None:
     """Add ``note`` to the notes of ``error``, unless ``error`` already has the same note."""
-    with contextlib.suppress(Exception):  # a user's exception class may define ``__notes__``
+    with contextlib.suppress(Exception):  # an exception class with its own ``__notes__`` may raise
         notes = getattr(error, "__notes__", ())
         if note not in notes:
             # ``error.add_note`` would fail if the class of ``error`` is a frozen dataclass.
@@ -51,7 +51,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, or another text if ``repr`` raises (for an int of 5000 digits)."""
+    """Return ``repr(value)``, or another text if ``repr`` raises, as for an int of 5000 digits."""
     try:
         return repr(value)
     except Exception:
@@ -173,7 +173,7 @@ def check_plain(what: str, fn: object, hint: str = "", *, result_used: bool = Tr
 
 def is_coroutine_function(fn: object) -> bool:
     """Return whether a call of ``fn`` would return a coroutine. ``fn`` is not called."""
-    # ``inspect`` misses an object with an async ``__call__`` inside a method or a partial.
+    # ``inspect`` does not find an async ``__call__`` if a method or a partial wraps the object.
     while isinstance(fn, MethodType | partial):
         fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(

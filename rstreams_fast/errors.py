@@ -98,7 +98,7 @@ class NoneSignalError(TypeError):
 
 
 class StageReturnedNoneError(TypeError):
-    """The function of a stage returned ``None``, which is not an element (§2.13)."""
+    """The function of a stage (such as ``map``) returned ``None``, which is no element (§2.13)."""
 
 
 class WorkDroppedError(RuntimeError):
@@ -107,7 +107,7 @@ class WorkDroppedError(RuntimeError):
 
 _SIGNALS: Final = ("on_subscribe", "on_next", "on_error", "on_complete")
 
-#: The ``co_flags`` of generator functions and async functions: a call does not run the body.
+#: The ``co_flags`` of generator functions and async functions. A call does not run their bodies.
 _RUN_LATER: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
 
 

@@ -153,8 +153,8 @@ class BoundedExecutor(ThreadPoolExecutor):
         place: list[None] = []
         outer, put = submitting.place, self._places.put
         try:
-            # ``put`` takes a place, and ``extend`` stores it in the list. On the backend ``c`` no
-            # Python code runs between the two. So Ctrl-C cannot lose a place that was taken.
+            # ``self._places.put`` takes a place, and ``place.extend`` records this. On the backend
+            # ``c`` Ctrl-C cannot come between the two calls, and so cannot lose a place.
             try:
                 place.extend(map(put, (None,), (False,)))
             except Full:

@@ -66,7 +66,7 @@ class WriterSubscriber(Subscriber[bytes]):
         self._writing.on_next(element)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the ``Run`` with the error of upstream.
+        """End ``run``, the stream's handle, with the error of upstream.
 
         Args:
             error: The error of upstream, an exception instance.
@@ -74,5 +74,5 @@ class WriterSubscriber(Subscriber[bytes]):
         self._writing.on_error(error)
 
     def on_complete(self) -> None:
-        """End the ``Run`` as soon as all elements are written."""
+        """End ``run``, the stream's handle, as soon as all elements are written."""
         self._writing.on_complete()

@@ -1,4 +1,7 @@
-"""RxPY (``reactivex`` 6): converts observables to streams and back; a bounded ``observe_on``."""
+"""RxPY (``reactivex`` 6): makes streams of observables, and observables of streams.
+
+Also has an operator for observables: ``observe_on`` with a bounded buffer.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
     An observer makes no requests, so 256 elements are requested in advance. If the observer
     disposes of its subscription, the publisher is cancelled. The observer is called on the thread
     that signals the elements. As with RxPY's own sources, RxPY's scheduler starts a synchronous
-    publisher only after ``subscribe`` has returned. So RxPY's ``take`` can end it.
+    publisher only after ``subscribe`` has returned. So RxPY's ``take`` can end the publisher.
 
     Args:
         publisher: Any object with ``subscribe``.
@@ -110,7 +113,7 @@ def observe_on(
     until the observer disposes of its subscription. As in RxPY, errors come after earlier elements.
 
     A thread that runs an event loop cannot wait. If the buffer is full, up to ``prefetch`` further
-    elements from such a thread are held. The next element ends the observable with a
+    elements from such a thread are held. One more element ends the observable with a
     ``RuntimeError``.
 
     Args:
@@ -171,7 +174,7 @@ class _ObservablePublisher:
 
     The thread that sends an element waits for demand. A thread that runs an event loop cannot wait,
     so its elements are held until they are requested. The sending thread moves the whole demand to
-    ``_left``, and can then send as many elements without the lock.
+    the field ``_left``. Then it can send this number of elements without taking the lock.
     """
 
     def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:

@@ -145,7 +145,7 @@ class _RequestSubscription:
     # -- the methods of RSocket's ``Subscriber`` ---------------------------------------------------
 
     def on_subscribe(self, subscription: Any) -> None:
-        pass  # ``_requester`` takes requests and the cancel, so ``subscription`` is not needed
+        pass  # not needed: ``_requester``, the RSocket request, has ``request`` and ``cancel``
 
     def on_next(self, payload: Any, is_complete: bool = False) -> None:
         if not self._ended:

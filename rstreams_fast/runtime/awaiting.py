@@ -38,7 +38,7 @@ thread_state: Final = threading.local()
 
 
 class Awaited(NamedTuple):
-    """A stream that a task awaits: the task's event loop, and further futures it must await."""
+    """A stream that a task awaits: the task's loop, and other futures that the task must await."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
@@ -94,7 +94,10 @@ def without_loop() -> AbstractContextManager[None]:
 
 
 def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs in this thread, or the loop that awaits the stream, or ``None``."""
+    """Return the loop that runs in this thread, or else the loop on which the stream is awaited.
+
+    Return ``None`` if there is neither.
+    """
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
         return here

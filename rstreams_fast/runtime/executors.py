@@ -260,7 +260,8 @@ class _ExecutorResource:
             raise
 
         def report_dropped(future: Future[Any]) -> None:
-            # A pool whose initializer has raised runs no work, and ``future`` has an exception.
+            # If a pool's initializer raises, the pool drops the work, and ``future`` gets an
+            # exception. Then report that exception.
             if held and take_held(held) is not None:
                 dropped = None if future.cancelled() else future.exception()
                 when_dropped(dropped or cancelled_by_executor())
@@ -305,7 +306,7 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
+        # ``call_from_finalizer`` is None if Python has cleared the globals at interpreter exit.
         if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,

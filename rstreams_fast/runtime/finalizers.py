@@ -36,7 +36,7 @@ _NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 # exception, such as KeyboardInterrupt.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""For each phase, the dict that ``gc`` passed last. The last key is the latest phase."""
+"""Maps each phase to the dict that ``gc`` passed last. The newest key is the current phase."""
 
 _local: Final = threading.local()
 """``_local.start`` is the dict that ``gc`` passed when this thread last started a collection."""

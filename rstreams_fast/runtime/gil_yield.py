@@ -59,7 +59,7 @@ def yield_gil() -> None:
     # ``since`` is the processor time since the last sleep. It may be negative in a forked child,
     # where thread_time() starts at 0 again. Then sleep, which stores a new ``times.seconds``.
     if 0 <= since < WORK_SECONDS:
-        # Before this time, the thread cannot have worked for WORK_SECONDS.
+        # The thread cannot have worked for WORK_SECONDS before ``check_at``.
         times.check_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)

@@ -221,7 +221,7 @@ class _Share:
             self._private.count_closed_share()
 
     def __del__(self) -> None:
-        # At interpreter exit Python sets globals to None, perhaps before this finalizer runs.
+        # ``call_from_finalizer`` is None if Python has cleared the globals at interpreter exit.
         if not self._closed and call_from_finalizer is not None:
             call_from_finalizer(self.close)
 

@@ -109,7 +109,7 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function that returns whether the calling thread is within a signal of a certain stream.
+"""A function: is the calling thread within a signal (such as ``on_next``) of a certain stream?
 
 If so, no other thread can send signals of this stream before the calling thread returns."""
 

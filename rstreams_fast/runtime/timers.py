@@ -306,9 +306,9 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._ends_at = math.inf
-            # The queue was empty a moment ago. If the stream cancels the new alarm, too, the queue
-            # is empty again, and this thread must end after about IDLE_SECONDS. If the thread slept
-            # longer, each cancel of the last alarm would have to wake the thread.
+            # The queue was empty a moment ago. Its new alarm may be cancelled, too. So sleep at
+            # most IDLE_SECONDS. During a longer sleep, ``_on_empty`` would have to wake this thread
+            # at each cancel of the last alarm.
             if was_empty:
                 due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:

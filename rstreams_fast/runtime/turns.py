@@ -86,7 +86,7 @@ class Turns:
     def resume_paused(self) -> bool:
         """Resume the paused drains (loops that deliver elements), until the turn is over.
 
-        Returns whether any drain was paused.
+        Return whether any drain was paused before the call.
         """
         paused = self._paused
         count = len(paused)
