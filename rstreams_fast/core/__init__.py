@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
-        # __getattr__ loads CallWindow on its first use, because CallWindow imports asyncio.
+        # CallWindow imports asyncio, which is slow. So __getattr__ loads CallWindow on first use.
         for _name in MODULES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:

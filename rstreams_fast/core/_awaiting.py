@@ -14,14 +14,14 @@ __all__ = ["Bell"]
 class Bell:
     """A callable that wakes the coroutine that awaits ``future``. Any thread may call it.
 
-    The coroutine must create this object. If the coroutine's loop was closed, the coroutine cannot
-    be woken, and a call of this object calls ``on_lost`` instead.
+    The coroutine itself must create this object. If the coroutine's loop was closed, the coroutine
+    cannot be woken, and the callable calls ``on_lost`` instead.
     """
 
     __slots__ = ("_loop", "_on_lost", "future")
 
     def __init__(self, on_lost: Callable[[], object] | None = None) -> None:
-        import asyncio  # imported only here: a program without coroutines never loads it
+        import asyncio  # imported here, so that a program without coroutines never loads asyncio
 
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost

@@ -63,7 +63,7 @@ MISSING: Final = Missing.MISSING
 """Marks a missing value, such as the seed of a ``scan`` or ``reduce`` without a seed."""
 
 GOES_ON: Final = 32
-"""After so many elements, a call of ``FusedRun.drain`` ignores demand added during the call.
+"""After this many elements, a call of ``FusedRun.drain`` ignores demand added during the call.
 
 The number is small, because the caller can let other work run only after the call."""
 
@@ -92,7 +92,7 @@ class RunStatus(enum.IntEnum):
     MORE = 0
     """There is demand left, and there may be elements: call ``drain`` again."""
     IDLE = 1
-    """The demand is used up: call again after the next request."""
+    """The demand is used up: call ``drain`` or ``finish`` again after the next request."""
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
@@ -110,12 +110,12 @@ class RunStatus(enum.IntEnum):
 
 
 class FunctionSlot:
-    """A slot (receiver of the results) of a ``FusedRun`` that calls a user's function directly.
+    """A slot (receiver of a ``FusedRun``'s results) that calls a user's function directly.
 
     Args:
         function: The user's function, called with every result.
         over: A list, empty at first. Once it has an item, ``function`` is not called any more.
-        answered: Called with the return value of ``function`` if that is ``False`` or a coroutine.
+        answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
         unwanted: Called with each result in place of ``function`` once ``over`` has an item.
         failed: Called with the exception that one of the other functions raised. ``failed`` must
             cancel the demand, or raise an exception.
@@ -171,9 +171,9 @@ def let_others_run() -> None:
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` unless this process has the id ``creator``.
+    """Raise a ``RuntimeError`` unless this process, with the id ``creator``, made ``owner``.
 
-    In a forked child of that process, no other thread exists that could end a wait.
+    Each wait calls this. In a forked child, no other thread exists that could end the wait.
     """
     if os.getpid() != creator:
         raise RuntimeError(
@@ -189,7 +189,7 @@ def check_threads(
 ) -> None:
     """Raise a ``RuntimeError`` if gevent or eventlet has replaced threads by greenlets.
 
-    A wait in C would block the thread of the operating system that runs all greenlets.
+    All greenlets run in one thread of the operating system. A wait in C would block this thread.
 
     Args:
         what: The subject of the error message.
@@ -203,7 +203,7 @@ def check_threads(
 
 
 def refuse_overlap(ring: object, side: str) -> NoReturn:
-    """Raise the error for a call on a side of ``ring`` on which another call is running."""
+    """Raise ``OverlappingCallsError``: another call is running on this ``side`` of ``ring``."""
     raise OverlappingCallsError(
         f"two calls overlap on the {side} side of this {type(ring).__name__}"
     )
@@ -231,8 +231,8 @@ def check_waker(waker: object) -> None:
 def end_error(error: BaseException | None) -> BaseException:
     """Return the exception that a call on a closed, empty ring must raise.
 
-    This is ``error``, the argument of the ring's ``close``. If ``error`` is ``None``, it is a
-    ``RingClosed``.
+    ``error`` is the argument of the ring's ``close``. If ``error`` is ``None``, return a
+    ``RingClosed``, otherwise ``error``.
     """
     return RingClosed("the ring is closed and empty") if error is None else error
 

@@ -1,4 +1,4 @@
-"""Starts a coroutine at once. Only a coroutine that is suspended gets a running task.
+"""``start`` runs the first step of a coroutine. Only a suspended coroutine becomes a task.
 
 Some coroutines are never suspended, for instance because they return a cached value. For them, most
 of the cost of ``asyncio.create_task`` is wasted: a task, an iteration of the loop, a callback. So
@@ -37,7 +37,7 @@ PENDING = object()
 class Introducing(Protocol):
     """A call of an async function. It initialises its ``EagerTask`` only if the task is needed.
 
-    Most calls end in their first step, and never need the task.
+    Most calls end in their first step, and do not need a task.
     """
 
     def introduce(self, task: EagerTask, /) -> None:
@@ -46,10 +46,10 @@ class Introducing(Protocol):
 
 
 class EagerTask(asyncio.Task[Any]):
-    """The task of a call, allocated before the first step of its coroutine.
+    """The task of a call, allocated before the first step of the call's coroutine.
 
-    Only ``introduce`` initialises the ``asyncio.Task``. Before that, comparing the task by
-    identity, ``done()`` and ``cancelling()`` work. Methods that need more call ``introduce`` first.
+    Only ``introduce`` initialises the ``asyncio.Task``. Before that, ``is``, ``done()`` and
+    ``cancelling()`` work with the task. Other methods call ``introduce`` first.
     """
 
     __slots__ = ("call",)
@@ -108,9 +108,9 @@ async def _await(awaitable: Any) -> Any:
 
 
 def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, Any]:
-    """Return ``awaitable``, the result of ``fn``, as a coroutine.
+    """Return ``awaitable``, which ``fn`` has returned, as a coroutine.
 
-    Raises a ``TypeError`` that names ``fn`` if the result cannot be awaited.
+    Raises a ``TypeError`` that names ``fn`` if ``awaitable`` cannot be awaited.
     """
     if asyncio.iscoroutine(awaitable):
         return awaitable
@@ -168,7 +168,7 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # True between a suspended first step and the second step
+        self.suspended = False  # True while the first step is suspended, before the second step
         self.finished = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -239,8 +239,8 @@ def start(
     """Call ``fn`` and run the first step of its coroutine on the running ``loop``.
 
     Returns ``(result, None)`` if the coroutine finished in that step, and ``(PENDING, task)`` if it
-    was suspended. If the step raises an exception, it propagates. Callbacks of the loop may call
-    this function. Tasks must not call it.
+    was suspended. If the step raises an exception, ``start`` raises it, too. Callbacks of the loop
+    may call this function. Tasks must not: asyncio allows only one current task.
     """
     call = _EagerCall(loop)
     task = EagerTask.__new__(EagerTask)
@@ -254,8 +254,8 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # The coroutine has finished, but other code refers to the task, or has used it. So
-        # initialise the task. When the loop runs the task, it gets the coroutine's result.
+        # The coroutine has finished, but other code refers to the task, or has used the task. So
+        # initialise the task. When the loop runs the task, the task gets the coroutine's result.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

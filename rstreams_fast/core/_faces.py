@@ -1,4 +1,4 @@
-"""Finds the classes of a backend. The modules that define them have equal names in all backends.
+"""Finds the classes of a backend. In every backend, a class is in the module named in ``MODULES``.
 
 The docstrings of the classes are written once, in the backend ``python`` (``core/_spec``). The
 classes of the other backends get copies of these docstrings.
@@ -43,7 +43,7 @@ def module_getattr(package: str) -> Callable[[str], Any]:
             for member in vars(cls).keys() & dir(specification):
                 if not member.startswith("_"):
                     _describe(package, vars(cls)[member], getattr(specification, member))
-        setattr(sys.modules[package], name, found)  # Python now finds it without calling load()
+        setattr(sys.modules[package], name, found)  # so load() is called only once for this name
         return found
 
     return load

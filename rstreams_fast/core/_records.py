@@ -32,7 +32,7 @@ ALIGNMENT: Final = 64
 """The alignment of a ring's memory, in bytes: a cache line, which suits every dtype."""
 
 COPY_UNDER_GIL: Final = 1 << 16
-"""A copy of at least this many bytes releases the GIL. For less, releasing it is too slow."""
+"""A copy of at least this many bytes releases the GIL. For fewer bytes, that would be too slow."""
 
 
 class Records:
@@ -75,7 +75,7 @@ class Records:
         return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
 
     def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
-        """Return an array of 0 records. ``reserve`` and ``peek`` use it if they have no records."""
+        """Return an array of 0 records, for a ``reserve`` or ``peek`` that finds nothing."""
         nothing = self.empty(0)
         nothing.flags.writeable = not readonly
         return nothing
@@ -137,9 +137,9 @@ def _object_field(dtype: Any) -> str:
 
 
 def check_most(max: object) -> int | None:
-    """Return ``max``, the most records to take. Raises an error if it is not a valid count.
+    """Return ``max``, the largest number of records to take. ``None`` means all records.
 
-    ``None`` means all records.
+    Raises an error if ``max`` is neither ``None`` nor a valid count.
     """
     return None if max is None else check_count("max", max)
 
@@ -147,7 +147,7 @@ def check_most(max: object) -> int | None:
 def check_wanted(max: object) -> int | None:
     """Do the same as ``check_most``, but raise an error if ``max`` is 0.
 
-    The caller waits until there is a record, so it must take at least one.
+    The caller waits until there is a record, so the caller must take at least one record.
     """
     return None if max is None else check_count("max", max, 1)
 
@@ -166,13 +166,13 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Return the error for ``n`` larger than ``count``, the number of reserved or peeked records.
+    """Return the error for a ``commit`` or ``release`` of more records than there are.
 
     Args:
         call: The name of the call, ``"commit"`` or ``"release"``.
         n: The argument of the call.
         region: ``"reserved"`` or ``"peeked"``.
-        count: The largest valid ``n``.
+        count: The number of reserved or peeked records, which is the largest valid ``n``.
     """
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"

@@ -1,9 +1,9 @@
 """The table of all stages (such as ``map``) that a fused run can have.
 
 A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
-``reduce`` have the seed as a third item. To add a stage, add a row here, the same step in
+``reduce`` have the seed as a third item. To add a stage, add a row here, the same code in
 ``_cython/fused.pyx``, and a method of ``Stream``. The backend ``python`` and the generated Python
-loop take the step from the row.
+loop take the code from the row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class DemandRule:
-    """Rules for how many elements a stage needs from upstream to deliver ``n`` elements.
+    """Tells how many elements a stage needs from upstream to deliver ``n`` elements.
 
     The values are strings, not members of an enumeration. A subscription reads dozens of them, and
     on Python 3.11 reading a member takes 0.1 us.
@@ -48,7 +48,7 @@ class DemandRule:
 
 
 class State:
-    """Kinds of state that a stage stores. Each kind also tells the state before any element."""
+    """The kinds of state that a stage stores, with the state before the first element."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -59,7 +59,7 @@ class State:
 
 
 class Fate:
-    """What a stage does with an element. Decides which elements the hook ``on_discard`` gets."""
+    """What a stage does with an element. This decides which elements the hook on_discard gets."""
 
     PASSED_ON: Final = "the stage passes the element on"
     READ: Final = "the function reads the element, which is passed on"
@@ -98,11 +98,11 @@ STEP_SCOPE: Final[dict[str, Any]] = {
     "note_comparison": note_comparison,
     "report_unraisable": report_unraisable,
 }
-"""The global names that the Python code of a step may use."""
+"""The global names that the Python code of a stage (``StageKind.source``) may use."""
 
 
 DROPPED: Final = object()
-"""A step returns this instead of an element for the next stage, if it drops or stores ``x``."""
+"""The result of ``StageKind.step`` if the stage drops or stores the element."""
 
 
 @dataclass(frozen=True)
@@ -167,14 +167,15 @@ class StageKind:
     def step(self) -> Callable[[list[Any], int, Any, Any], Any]:
         """The function ``step(state, i, f, x)``, which processes one element ``x``.
 
-        It returns the element for the next stage, or ``DROPPED``. ``i`` is the number of the stage,
-        ``state[i]`` the value that it stores, and ``f`` its argument.
+        The function returns the element for the next stage, or ``DROPPED``. ``i`` is the number of
+        the stage, ``state[i]`` the value that the stage stores, and ``f`` the stage's argument.
         """
         words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
-        # END needs no code here, because the caller checks whether the stage's count is 0.
+        # The word END in ``source`` needs no code here: the caller checks whether the count is 0.
         words |= {"DROP": "return DROPPED", "END": "pass"}
         lines = ["def step(state, i, f, x):", *self.lines(words), "return x"]
-        # After this stage has ended the run, an earlier stage may still pass its stored object on.
+        # After this stage has ended the run, an earlier stage may still pass on its stored object.
+        # This stage must drop the object.
         if self.ends:
             lines[1:1] = ["if not state[i]:", "    return DROPPED"]
         source = "\n    ".join(lines)

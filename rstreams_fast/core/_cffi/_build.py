@@ -1,8 +1,8 @@
 """Builds ``rstreams_fast.core._cffi._raw``, the C core for cffi (API mode, out of line).
 
 ``setup.py`` runs this file through ``cffi_modules``. Paths are relative to the root of the
-repository. Each call through cffi releases the GIL, which takes more time than most primitives. So
-each C function ``rsf_glue_*`` calls several primitives, one after the other.
+repository. Each cffi call releases the GIL, which takes more time than the work of most primitives.
+So each C function ``rsf_glue_*`` calls several primitives, one after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``BurstIterator``, taken from the backend ``python``: cffi could not make it faster."""
+"""``BurstIterator`` of the backend ``python``. A version with cffi would not be faster."""
 
 from __future__ import annotations
 

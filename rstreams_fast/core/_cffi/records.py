@@ -38,8 +38,8 @@ class RecordRing(BoundedRing, spec.RecordRing):
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
         ring = self._ring
-        # numpy resizes no array to which a weak reference exists. So no other thread can resize
-        # this array while its records are being copied, even with refcheck=False.
+        # numpy does not resize an array while a weak reference to it exists, even if resize() is
+        # called with refcheck=False. So no other thread can resize this array during the copy.
         guard = weakref.ref(plain)
         given = ffi.from_buffer(plain)
         count: int = lib.rsf_glue_reserve(ring, self._producer, len(given) // self._itemsize)

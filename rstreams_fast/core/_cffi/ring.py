@@ -3,12 +3,13 @@
 A Python list holds the elements, so that the garbage collector sees them. The C ring manages the
 indices of the list. The producer stores an element before it publishes the index. The consumer
 drops its references to taken elements only after it has released the indices and its call has
-ended, because dropping a reference may run any code.
+ended, because dropping a reference may run a finalizer, which may use the ring.
 
 An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. An interrupt may
 come between almost any two steps of Python, even before the first step of ``__exit__`` and within a
-``finally``. So a call uses its context manager twice, as ``with inside, inside``. The inner
-``__exit__`` ends the call. If an interrupt stops the inner ``__exit__``, the outer one ends it.
+``finally``. So a method of the ring enters its context manager twice: ``with inside, inside``. The
+inner ``__exit__`` ends the call. If an interrupt stops the inner ``__exit__``, the outer
+``__exit__`` ends the call.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
-    """An event for which the producer or the consumer of a ring waits."""
+    """Lets the producer or the consumer of a ring sleep until the other side wakes it."""
 
     __slots__ = ("_permit",)
 
@@ -48,22 +49,22 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        # If no thread has slept since the last wake(), the lock is still unlocked, and release()
-        # raises a RuntimeError.
+        # If no thread has slept since the last wake(), the lock is still unlocked. Then release()
+        # raises a RuntimeError, which can be ignored.
         with contextlib.suppress(RuntimeError):
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
         """Wait until another thread calls ``wake``, and return ``True``.
 
-        If ``wake`` was called since the last ``sleep``, return at once. If no thread calls ``wake``
-        within ``timeout`` seconds, return ``False``.
+        If ``wake`` was called since the last ``sleep``, return immediately. If no thread calls
+        ``wake`` within ``timeout`` seconds, return ``False``.
         """
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class PutCall(spec.PutCall):
-    """A context manager for a call of the producer that puts at most ``count`` elements in.
+    """A context manager for one call of the producer, which puts in at most ``count`` elements.
 
     Once the call has begun, ``available`` tells how many of the ``count`` elements fit.
     """
@@ -88,8 +89,8 @@ class PutCall(spec.PutCall):
         if self._exited:
             return
         interrupted, self._exiting = self._exiting, True
-        # If an interrupt stopped the inner __exit__, the thread on the other side of the ring may
-        # not have been woken. So wake it here. A needless wake does no harm.
+        # An interrupt may have stopped the inner __exit__ before it woke the thread on the other
+        # side of the ring. So wake this thread here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._exited = True
@@ -123,10 +124,10 @@ class PutCall(spec.PutCall):
 
 
 class TakeCall(PutCall):
-    """A context manager for a call of the consumer that takes at most ``count`` elements out.
+    """A context manager for one call of the consumer, which takes out at most ``count`` elements.
 
-    Once the call has begun, ``available`` tells how many elements it can take. The called method
-    stores in ``done`` how many elements it has taken.
+    Once the call has begun, ``available`` tells how many elements the call can take. The called
+    method stores in ``done`` how many elements it has taken.
     """
 
     __slots__ = ()
@@ -156,8 +157,8 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For each side of the ring: the id of the running call, and ``at``, the index of the first
-        # slot that the call uses.
+        # The state of each side of the ring: the id of the running call, and ``at``, the index of
+        # the first slot that this call uses.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -184,7 +185,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # set the waker before prepare() sets the flag that announces it
+            keep(waker)  # must come before prepare(), which tells the other side to call the waker
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)
@@ -199,7 +200,7 @@ class BoundedRing(spec.BoundedRing):
             self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
-        with self._lock:  # or a waker that is set between reading and clearing would be lost
+        with self._lock:  # no other thread may set a waker between the reading and the clearing
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
@@ -258,7 +259,7 @@ class BoundedRing(spec.BoundedRing):
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
                     await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
-                    await sleep(0)  # the producer's running call may still put an element in
+                    await sleep(0)  # a call of the producer has not ended: it may add an element
             finally:
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
@@ -289,7 +290,10 @@ class BoundedRing(spec.BoundedRing):
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep until ``over()`` is true. Return ``False`` if ``timeout`` seconds end before."""
+        """Sleep until ``over()`` is true, at most ``timeout`` seconds. Return whether it is true.
+
+        ``prepare`` is the function of the C ring that announces the wait to the other side.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)
@@ -301,7 +305,7 @@ class BoundedRing(spec.BoundedRing):
             else:
                 # prepare() refuses a wait in two cases. Either the other side has just put in or
                 # taken out an element. Or the ring is closed, but a call of the producer has not
-                # ended yet. In both cases, let another thread run, and check again.
+                # ended yet. In both cases, let another thread run, and call over() again.
                 time.sleep(0)
         return True
 
@@ -340,8 +344,8 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         start = check_count("start", start)
         inside = PutCall(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
-            # Copy the elements that fit, because another thread may change the list. Copy at least
-            # one: None is an error, even if the ring is full.
+            # Copy the elements that fit, because another thread may change the list. Even if no
+            # element fits, copy and check one: None is an error, even if the ring is full.
             fitting = elements[start : start + max(inside.available, 1)]
             for element in fitting:
                 check_element(element)

@@ -1,8 +1,8 @@
 """``SignalSerializer`` on the C type ``rsf_serial``, which has a bounded mailbox (queue).
 
-The elements are in a Python list. C manages the indices of the list, as in ``_cffi/ring.py``. One
-thread at a time delivers. A thread waits for another thread only if the mailbox is full and
-``on_full`` is ``"wait"``.
+A Python list holds the elements of the mailbox. C code manages the indices of the list, as in
+``_cffi/ring.py``. Only one thread at a time delivers signals. A thread waits for another thread
+only if the mailbox is full and ``on_full`` is ``"wait"``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                # The delivering thread must not wait for room, because only it can make room.
+                # The delivering thread must not wait for room: no other thread can make room.
                 or self._owner == threading.get_ident()
             ):
                 return answer
@@ -131,8 +131,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Publish the index even after a KeyboardInterrupt. Otherwise the elements at all later
-            # indices would never be delivered.
+            # Publish the reserved index even after a KeyboardInterrupt. Otherwise the elements at
+            # all later indices would never be delivered.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()
@@ -156,13 +156,13 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             with self._changed:
                 self._changed.notify_all()
 
-    # -- delivery ----------------------------------------------------------------------------------
+    # -- delivering signals ------------------------------------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
         """Deliver all queued signals, and let other threads deliver again. Then raise ``raised``.
 
         ``raised`` is ``None``, or an exception such as ``KeyboardInterrupt`` that is no
-        ``Exception``. In the latter case, first cancel the stream.
+        ``Exception``. If there is such an exception, first cancel the stream.
         """
         try:
             while True:
@@ -170,7 +170,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                     if raised is not None:
                         self.cancel()
                     raised = self._deliver_queued() or raised
-                except BaseException as interrupt:  # a KeyboardInterrupt between two signals
+                except BaseException as interrupt:  # e.g. a KeyboardInterrupt between two signals
                     raised = interrupt
                     continue
                 self._owner = None
@@ -205,7 +205,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._on_subscribe_pending:  # the subscription came too late: cancel it
+                    if self._on_subscribe_pending:  # subscribed after the end: cancel it below
                         late, self._subscription = self._subscription, None
                     self._on_subscribe_pending = False
                 if late is not None:
@@ -222,15 +222,16 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _on_subscribe_pending is set, a new subscription has just come. Leave it in
-                    # _subscription, so that the next call of _step() cancels it.
+                    # If _on_subscribe_pending is set, a new subscription has just come. Keep it in
+                    # _subscription, so that the next call of _step() cancels this subscription.
                     if not self._on_subscribe_pending:
                         self._subscription = None
-                self._drop_queued()  # elements are left only if an error overtakes them
+                self._drop_queued()  # an error overtakes queued elements, completion does not
                 if self._terminal is True:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._terminal)
-            # rsf_glue_next has found that the stream was cancelled meanwhile: begin again.
+            # rsf_glue_next has found that the stream was cancelled. So repeat the loop, whose first
+            # branch drops the queued elements.
 
     def _release(self) -> Any:
         at = self._take_at[0]

@@ -1,4 +1,4 @@
-# Calls from C: what is looked up once for a callable instead of at every call.
+# Fast calls of Python callables from C: the parts of a callable are looked up only once.
 
 from cpython.object cimport PyObject
 

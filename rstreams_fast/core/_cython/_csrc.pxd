@@ -1,4 +1,5 @@
-# The C core (csrc/) as Cython sees it, and cheaper versions where CPython has a GIL.
+# Declares the C core (csrc/) for Cython. Has faster versions of some functions for a CPython with a
+# GIL.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -104,8 +105,8 @@ cdef extern from *:
 
     /*
      * With a GIL, all that a thread does between two points at which it may release the GIL is one
-     * step for other threads. Guards, reading a waiting flag, and taking and leaving the
-     * serializer's drain then need no locked instruction. Without a GIL the C core's are used.
+     * step for other threads. So guards, reading a waiting flag, and taking and leaving the
+     * serializer's drain need no locked instruction. Without a GIL, use the C core's functions.
      */
     #ifdef Py_GIL_DISABLED
     #define rsfpy_enter_producer(ring) rsf_ring_enter_producer(ring)

@@ -1,5 +1,5 @@
-# The parts of CPython's C API that Cython does not declare, or declares for objects only. We need
-# pointers: the references in slots are counted by hand.
+# The parts of CPython's C API that Cython does not declare, or declares for objects only. Here they
+# are declared for pointers, because the references in slots are counted by hand.
 
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 

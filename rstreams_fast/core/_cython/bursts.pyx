@@ -208,7 +208,7 @@ cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) excep
 
 
 def take_the_slot(cls, **options):
-    """``__init_subclass__``: fill the C slots of ``cls``, so that no element needs a look-up."""
+    """``__init_subclass__``: fill the C slots of ``cls``, to avoid a look-up for each element."""
     super(BurstIterator, cls).__init_subclass__(**options)
     ours = <PyTypeObject *> BurstIterator
     theirs = <PyTypeObject *> cls

@@ -76,8 +76,8 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     objects = ["x", "k", "gate", "answer", *slot]
     for i, kind in numbered:
         objects.append(f"f{i}")
-        # The variables of stage ``i`` have names that end in ``i``: ``f2`` is its function if ``i``
-        # is 2.
+        # The names of the variables of a stage end in the number of the stage. For example, ``f2``
+        # is the function of stage 2.
         words = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i), "name": repr(kind.name)}
         words["END"] = "gate.end()"
         for line in kind.lines(words):
@@ -130,8 +130,8 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Mark the code as that of a nested function. Without a GIL, CPython frees other functions only
-    # in a garbage collection, and CPython 3.13 never frees them.
+    # Mark the code as the code of a nested function, which CPython frees early. Without a GIL,
+    # CPython frees other functions only in a garbage collection. CPython 3.13 never frees them.
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
@@ -141,12 +141,12 @@ def drain_function(
     """Return the drain function for one run. Normally it has its own copy of the compiled code.
 
     The interpreter specialises a code object for the functions that the code calls. If several runs
-    shared a code object, it would call different functions, and could not be specialised.
+    shared a code object, this code would call different functions, and could not be specialised.
     """
     scope = {
         **STEP_SCOPE,
         # This dict becomes the globals of the drain. If the drain calls a C function that imports a
-        # module, the import looks up __import__ in "__builtins__" of these globals.
+        # module, Python looks up __import__ in "__builtins__" of these globals. So set it.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

@@ -185,7 +185,7 @@ cdef class ThreadQueue:
     def __reduce__(self):
         refuse_pickle(self)
 
-    # -- one attempt ------------------------------------------------------------------------------
+    # -- one attempt to put, get or join, without waiting -----------------------------------------
 
     cdef inline Answer try_put(
         self, PyObject *element, bint block, Waiter *me
@@ -463,14 +463,14 @@ cdef class SimpleThreadQueue(ThreadQueue):
         self._put(item, False, None)
 
     def get(self, bint block=True, timeout=None):
-        """Take the oldest element out. First wait until there is one.
+        """Take the oldest element out. First wait until there is an element.
 
         Args:
             block: Whether to wait.
             timeout: Seconds. Default: no limit.
 
         Raises:
-            Empty: There is no element, or none came in time.
+            Empty: The queue is empty, or stays empty for ``timeout`` seconds.
         """
         cdef PyObject *element
         if timeout is not None and block:
@@ -510,7 +510,7 @@ cdef class FullThreadQueue(ThreadQueue):
             timeout: Seconds. Default: no limit.
 
         Raises:
-            Full: There is no room, or none in time.
+            Full: The queue is full, or stays full for ``timeout`` seconds.
             ShutDown: The queue was shut down.
         """
         cdef Answer answer
@@ -525,14 +525,14 @@ cdef class FullThreadQueue(ThreadQueue):
             spec.Queue.put(self, item, block, timeout)
 
     def get(self, bint block=True, timeout=None):
-        """Take an element out. First wait until there is one.
+        """Take an element out. First wait until there is an element.
 
         Args:
             block: Whether to wait.
             timeout: Seconds. Default: no limit.
 
         Raises:
-            Empty: There is no element, or none came in time.
+            Empty: The queue is empty, or stays empty for ``timeout`` seconds.
             ShutDown: The queue was shut down, and is empty.
         """
         cdef PyObject *element
@@ -591,7 +591,7 @@ cdef class FullThreadQueue(ThreadQueue):
         Waiting threads are woken.
 
         Args:
-            immediate: Empty the queue at once, and count the dropped elements as done.
+            immediate: Empty the queue immediately, and count the dropped elements as done.
         """
         cdef Store dropped
         cdef int i
@@ -621,7 +621,7 @@ cdef class FullThreadQueue(ThreadQueue):
 
     @property
     def maxsize(self):
-        """The most elements; 0 or less: no bound."""
+        """The largest number of elements. 0 or less means no limit."""
         self.lock()
         maxsize = self._maxsize
         self.unlock()
@@ -659,6 +659,7 @@ cdef class FullThreadQueue(ThreadQueue):
 
     def __setattr__(self, name, value):
         # Only the standard library's code uses hooks and conditions that were set on the instance.
+        # So switch to this code.
         if name in HOOKS or name in OF_THE_MUTEX:
             self._take_the_mutex()
         PyObject_GenericSetAttr(self, name, value)
@@ -729,10 +730,10 @@ class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
     ``Queue(maxsize=0)`` makes a queue without a bound. Waiting threads are served in order of
-    arrival. Other threads that find an element, or room, at once may overtake them, but only a few
-    times. A subclass that overrides ``_init``, ``_qsize``, ``_put`` or ``_get`` runs the standard
-    library's code, and has its speed. So does a queue whose ``mutex``, conditions or container
-    ``queue`` are used.
+    arrival. Other threads that find an element, or room, immediately may overtake them, but only a
+    few times. A subclass that overrides ``_init``, ``_qsize``, ``_put`` or ``_get`` runs the
+    standard library's code, and has its speed. So does a queue whose ``mutex``, conditions or
+    container ``queue`` are used.
     """
 
     _plain = spec.Queue

@@ -109,7 +109,7 @@ cdef class RecordRing(BoundedRing):
     cdef object base
     cdef Memory memory
     cdef Py_ssize_t itemsize
-    cdef uint64_t reserved  # how many records the last reserve() returned; 0 after records came in
+    cdef uint64_t reserved  # how many records the last view of reserve() had; 0 after a put
     cdef uint64_t peeked
     cdef Views reserved_views
     cdef Views peeked_views
@@ -200,8 +200,8 @@ cdef class RecordRing(BoundedRing):
     cdef Py_ssize_t _put(self, object plain) except -1:
         cdef Py_buffer given
         cdef uint64_t index, count
-        # numpy resizes no array to which a weak reference exists. So no other thread can resize
-        # this array while its records are being copied, even with refcheck=False.
+        # numpy does not resize an array while a weak reference to it exists, even if resize() is
+        # called with refcheck=False. So no other thread can resize this array during the copy.
         guard = PyWeakref_NewRef(plain, None)
         PyObject_GetBuffer(plain, &given, PyBUF_SIMPLE)
         count = rsf_ring_reserve(&self.ring, given.len // self.itemsize, &index)

@@ -10,9 +10,9 @@ cdef class BoundedRing:
     cdef PyThread_type_lock consumer_event
     cdef PyThread_type_lock producer_event
     cdef object error
-    cdef object waker  # called, once, to wake the consumer; None: the consumer's event is set
-    cdef object producer_waker  # called, once, to wake the producer; None: its event is set
-    cdef object data_bell  # the waker of an awaiting coroutine, which only that may remove
+    cdef object waker  # called once to wake the consumer; None: release the consumer's event
+    cdef object producer_waker  # called once to wake the producer; None: release its event
+    cdef object data_bell  # the waker of a waiting coroutine; only the coroutine may remove it
     cdef object room_bell
     cdef long creator
     cdef object __weakref__

@@ -168,9 +168,9 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # before the flag in the C ring that announces the waker
+        self.set_waker(waker, False)  # set it before the flag in the C ring that announces it
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
-        if not armed:  # this call has not left its side yet, so the waker is still this call's
+        if not armed:  # no other call can have set a waker, as this call has not left its side
             self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
         return armed
@@ -351,7 +351,7 @@ cdef class BoundedRing:
     cdef void _call_off(self, bint consumer) noexcept:
         # Clears the waiting flag of this side, after a wait that was not woken. If the other side
         # has cleared the flag already, the other side is about to release the event. Then wait for
-        # the release and lock the event again. Otherwise the next wait would end at once.
+        # the release and lock the event again. Otherwise the next wait would end immediately.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:

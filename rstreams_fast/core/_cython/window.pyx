@@ -212,9 +212,9 @@ cdef class Call:
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether this call's task may make the next call, apart from the task's own state.
+        """Whether this call's task may make the next call. Does not check the task's own state.
 
-        ``_left_nothing`` checks that state.
+        ``_left_nothing`` checks the state of the task.
         """
         cdef CallWindow window = self.window
         return (
@@ -738,7 +738,7 @@ cdef class CallWindow:
             leader = self.in_flight.get(item)
             shared = item
         except Exception:
-            pass  # ``hash`` or ``==`` of the item raised: start its own call
+            pass  # ``hash`` or ``==`` of the item raised: the item shares no call
         if leader is not None:
             if leader.followers is None:
                 leader.followers = []
@@ -881,7 +881,7 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, object key, uint64_t place, PyObject *outcome
     ) except -1:
-        """End a call that has failed, or to whose task other code refers."""
+        """End a call that has failed, or whose task is referred to by other code."""
         cdef object error = None
         cdef object result = None
         if outcome == NULL:
@@ -960,7 +960,7 @@ cdef class CallWindow:
         if waits_for is not None:
             try:
                 waits_for = put_aside(waits_for)
-            except BaseException as raised:  # no real future: put_aside cannot set its attribute
+            except BaseException as raised:  # put_aside cannot set the flag: it is no real future
                 return self._first_step_was(call, item, place, None, raised)
         rsf_demand_fulfil(&self.permit_counter.demand, 1)  # only a suspended call needs a permit
         call.suspended = True
@@ -1062,10 +1062,10 @@ cdef class CallWindow:
         try:
             if self.in_flight.get(call.key) is call:
                 del self.in_flight[call.key]
-        except Exception:  # ``==`` or ``hash`` of the item raised: find the call by identity
+        except Exception:  # ``==`` or ``hash`` of the item raised: remove the call by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # another item raised, too: no new item shares a running call
+            except Exception:  # another item raised, too: let no new item share a running call
                 self.in_flight = {}
         call.key = None
         return 0

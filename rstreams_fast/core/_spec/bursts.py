@@ -22,7 +22,7 @@ class BurstIterator(Generic[T]):
 
     __slots__ = ("_burst",)
 
-    _burst: list[T]  # the elements of the burst that are left, in reverse order
+    _burst: list[T]  # the elements that are left of the burst, in reverse order
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         self = super().__new__(cls)
@@ -36,7 +36,7 @@ class BurstIterator(Generic[T]):
         raise NotImplementedError
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``, and store the others. Changes the list."""
+        """Return the first element of ``burst``, and store the other elements. Changes the list."""
         burst.reverse()
         element = burst.pop()
         self._burst.extend(burst)
@@ -59,8 +59,8 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            # Call _refill only after this block. Here, an exception of _refill would get the
-            # IndexError as its __context__.
+            # Do not call _refill here, but after this except block. Here, an exception of _refill
+            # would get the IndexError as its __context__.
             pass
         return self._refill()
 

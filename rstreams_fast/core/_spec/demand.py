@@ -24,8 +24,8 @@ class DemandCounter:
 
     def __init__(self, initial: int = 0) -> None:
         # The lock is reentrant, because a finalizer or a signal handler may use the counter on the
-        # thread that holds the lock. Python runs them only where code calls a function. No method
-        # calls a function between reading the value and changing it.
+        # thread that holds the lock. Python runs finalizers and handlers only where code calls a
+        # function. No method calls a function between reading the value and changing it.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
@@ -45,7 +45,7 @@ class DemandCounter:
         """
         if self._value < 0:
             return self._value
-        n = check_request(n)  # without the lock: ``n.__index__`` is user code
+        n = check_request(n)  # before the lock is taken, because ``n.__index__`` is user code
         with self._lock:
             before = self._value
             if before >= 0:
@@ -76,11 +76,11 @@ class DemandCounter:
             return self._value
 
     def cancel(self) -> bool:
-        """End the demand because downstream has cancelled. Return whether this call ended it."""
+        """End the demand because downstream has cancelled. Return false if it had ended before."""
         return self._end(CANCELLED)
 
     def terminate(self) -> bool:
-        """End the demand because the stream has ended. Return whether this call ended it."""
+        """End the demand because the stream has ended. Return false if it had ended before."""
         return self._end(TERMINATED)
 
     def _end(self, sentinel: int) -> bool:

@@ -78,7 +78,7 @@ class FusedRun:
         demand: The demand of the subscriber.
     """
 
-    #: The classes that a ring and a demand counter must have in this backend.
+    #: In this backend, a ring and a demand counter must be instances of these classes.
     _ring_type: type[Any] = SpscRing
     _demand_type: type[Any] = DemandCounter
 
@@ -143,7 +143,7 @@ class FusedRun:
     def _puller(self, source: Any) -> Callable[[], Any]:
         """Return a function that takes the next element out of ``source``.
 
-        The function raises ``StopIteration`` if the source has no element now.
+        This function raises ``StopIteration`` if the source has no element now.
         """
         if isinstance(source, self._ring_type):
 
@@ -154,7 +154,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if type(source) is deque:  # a subclass may define its own __iter__, used below
+        if type(source) is deque:  # a subclass may define __iter__: use iter() for it, below
 
             def from_deque() -> Any:
                 try:
@@ -186,8 +186,8 @@ class FusedRun:
     def drain(self, limit: int, /) -> RunStatus:
         """Pull, process and deliver source elements, as long as there is demand.
 
-        If demand is added during the call, the call may return ``MORE`` although demand is left.
-        Then the caller can let other work run.
+        If demand is added during the call, the call may return ``MORE`` before it has used this
+        demand. Then the caller can let other work run.
 
         Args:
             limit: The largest number of source elements to pull.
@@ -386,8 +386,8 @@ class FusedRun:
             try:
                 element = step(state, index, argument, element)
             except Exception as raised:
-                # Remove the frames of this loop and of the step from the traceback: they would keep
-                # the element alive.
+                # Remove the frames of this loop and of the step from the traceback, because these
+                # frames would keep the element alive.
                 frames = raised.__traceback__ and raised.__traceback__.tb_next
                 users = frames and frames.tb_next
                 raise _Failed(BaseException.with_traceback(raised, users)) from None

@@ -28,7 +28,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     def _check(timeout: float) -> None:
-        if not timeout >= 0:  # unlike ``timeout < 0``, this refuses NaN
+        if not timeout >= 0:  # unlike ``timeout < 0``, this condition also refuses NaN
             raise ValueError("'timeout' must be a non-negative number")
 
     class Queue(queue.Queue[T]):
@@ -53,7 +53,7 @@ else:
                 timeout: Seconds. Default: no limit.
 
             Raises:
-                Full: There is no room, or none in time.
+                Full: The queue is full, or stays full for ``timeout`` seconds.
                 ShutDown: The queue was shut down.
             """
             with self.not_full:
@@ -75,14 +75,14 @@ else:
                 self.not_empty.notify()
 
         def get(self, block: bool = True, timeout: float | None = None) -> T:
-            """Take an element out. First wait until there is one.
+            """Take an element out. First wait until there is an element.
 
             Args:
                 block: Whether to wait.
                 timeout: Seconds. Default: no limit.
 
             Raises:
-                Empty: There is no element, or none came in time.
+                Empty: The queue is empty, or stays empty for ``timeout`` seconds.
                 ShutDown: The queue was shut down, and is empty.
             """
             with self.not_empty:
@@ -102,7 +102,7 @@ else:
             """Let ``put`` raise ``ShutDown`` from now on, and ``get`` once the queue is empty.
 
             Args:
-                immediate: Empty the queue at once, and count the dropped elements as done.
+                immediate: Empty the queue immediately, and count the dropped elements as done.
             """
             with self.mutex:
                 self.is_shutdown = True
@@ -130,7 +130,7 @@ else:
 
 
 def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-    """Set ``mutex`` as the lock of ``queue``, with new conditions that use it."""
+    """Give ``queue`` the lock ``mutex``, and new conditions that use this lock."""
     queue.not_empty = threading.Condition(mutex)
     queue.not_full = threading.Condition(mutex)
     queue.all_tasks_done = threading.Condition(mutex)

@@ -27,10 +27,10 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """Tells whether a view of the ring's memory still exists. Each side of a ring has one object.
+    """Tells whether a view of the ring's memory still exists. Each side has its own ``Views``.
 
     All views of one side refer to the same *owner*, an object that exposes the memory. The owner
-    exists as long as one of these views exists. A weak reference tells whether it still exists.
+    exists as long as one of these views exists. A weak reference tells whether the owner exists.
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:
@@ -65,9 +65,9 @@ class RecordRing(BoundedRing):
     and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),
     as with ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While
     a view that ``reserve`` returned exists, calls that put records in raise ``BufferError``, as
-    ``bytearray`` does. While a view that ``peek`` returned exists, calls that take records out
-    raise it, too. A view keeps the memory alive, even if the ring is gone. To end a view while
-    references to it exist, call ``view.base.release()``.
+    ``bytearray`` does. While a view that ``peek`` returned exists, calls that take records out also
+    raise ``BufferError``. A view keeps the memory alive, even if the ring is gone. To end a view
+    while references to it exist, call ``view.base.release()``.
 
     Args:
         dtype: Any numpy dtype without Python objects.
@@ -89,13 +89,14 @@ class RecordRing(BoundedRing):
         self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
         # _head counts all records that were ever taken out. _tail counts all records that were ever
-        # put in. Modulo _slots, these numbers are indices of the memory.
+        # put in. Modulo _slots, each of the two counts is the index of a record in the memory.
         self._head = 0
         self._tail = 0
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
-        self._reserved = 0  # how many records the last reserve() returned; 0 after records came in
+        # How many records the last view of reserve() had. 0 after records were put in.
+        self._reserved = 0
         self._peeked = 0
         self._reserved_views = Views(export)
         self._peeked_views = Views(export)
@@ -107,8 +108,8 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        # Read _head before _tail. In the other order, another thread might increase both between
-        # the two reads, and the difference would be negative.
+        # Read _head before _tail. In the other order, other threads might increase both numbers
+        # between the two reads, and the difference would be negative.
         head = self._head
         return min(self._tail - head, self._capacity)
 
@@ -143,7 +144,7 @@ class RecordRing(BoundedRing):
             timeout: Seconds for the whole call. Default: no limit.
 
         Raises:
-            TimeoutError: There was no room in time.
+            TimeoutError: The ring had no room for all records within ``timeout`` seconds.
         """
         put_all(self._records, self._put_part, array, timeout)
 
@@ -177,8 +178,8 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
-        # numpy resizes no array to which a weak reference exists. So no other thread can resize
-        # this array while its records are being copied, even with refcheck=False.
+        # numpy does not resize an array while a weak reference to it exists, even if resize() is
+        # called with refcheck=False. So no other thread can resize this array during the copy.
         guard = weakref.ref(plain)
         given = plain.reshape(-1).view(self._records.numpy.uint8)
         count = min(len(given) // self._itemsize, self._capacity - len(self))
@@ -255,7 +256,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Copy out as many records as the ring has and ``array`` can hold. Return how many.
+        """Copy out as many records as the ring has and ``array`` can hold. Return their number.
 
         Args:
             array: As for ``write``, but contiguous and writable.
@@ -270,7 +271,7 @@ class RecordRing(BoundedRing):
             return self._take_into(inside, plain)
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
-        """Take out up to ``max`` records, as ``read`` does. First wait until the ring has one.
+        """Take out up to ``max`` records, as ``read`` does. First wait until there is a record.
 
         Args:
             max: The largest number of records to take out. Default: all.
@@ -289,7 +290,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Take out up to ``max`` records, as ``read`` does. First await one.
+        """Take out up to ``max`` records, as ``read`` does. First await a record.
 
         If the ring is closed and empty, ``aget`` raises the same error as ``get``. The producer may
         be in another thread or loop. If the task that awaits ``aget`` is cancelled, nothing is
@@ -326,8 +327,8 @@ class RecordRing(BoundedRing):
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
         """Return a read-only view of the oldest records, at most ``n``, without taking them out.
 
-        The view ends where the ring's memory ends, so it may have fewer records. It is empty if the
-        ring is empty. The call changes nothing in the ring, so it may be repeated.
+        The view ends where the ring's memory ends, so it may have fewer than ``n`` records. It is
+        empty if the ring is empty. The call changes nothing in the ring, so it may be repeated.
 
         Args:
             n: The largest number of records in the view.

@@ -85,7 +85,8 @@ class PutCall:
 class TakeCall(PutCall):
     """A context manager for one call of the consumer, used as ``with inside, inside``.
 
-    It works as ``PutCall`` does. ``done`` is the number of elements that the call has taken out.
+    ``TakeCall`` works as ``PutCall`` does. ``done`` is the number of elements that the call has
+    taken out.
     """
 
     __slots__ = ()
@@ -105,19 +106,19 @@ class BoundedRing:
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
         # The lock is reentrant: while a thread holds it, the garbage collector may run any code on
-        # that thread, such as disarm(). Write ``with self._lock``, not ``with self._changed``.
-        # Within the condition's __enter__, written in Python, a KeyboardInterrupt may come just
-        # after the lock was taken. Then the lock would never be released.
+        # that thread, such as disarm(). Write ``with self._lock``, not ``with self._changed``: the
+        # __enter__ of a condition is Python code. A KeyboardInterrupt may come in this code just
+        # after it has taken the lock. Then the lock would never be released.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        # The call that is running on each side, "producer" and "consumer".
+        # Maps a side, "producer" or "consumer", to the call that is running on this side.
         self._running_calls: dict[str, PutCall] = {}
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # For each side of the ring: the coroutine call (aput, aget) that waits now, and the
-        # ``Bell`` that wakes it. disarm() must not remove the bell, or the call waits for ever.
+        # Maps a side to the call of aput or aget that waits on this side, and to the ``Bell`` that
+        # wakes the call. disarm() must not remove the bell, or the call would wait for ever.
         self._awaiting: dict[str, tuple[PutCall, Bell]] = {}
         self._creator = os.getpid()
 
@@ -134,7 +135,7 @@ class BoundedRing:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    # -- the sides of the producer and the consumer ------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _check_open(self, call: str) -> None:
         if self.closed:
@@ -163,7 +164,7 @@ class BoundedRing:
             return self._waker is not None
 
     def disarm(self) -> None:
-        """Remove the waker that ``arm`` set. If another thread is calling it, the call goes on."""
+        """Remove the waker that ``arm`` set. A call of the waker that has begun goes on."""
         with self._lock:
             if "consumer" not in self._awaiting:
                 self._waker = None
@@ -203,7 +204,7 @@ class BoundedRing:
     def _wait_for_data(self, timeout: float | None) -> None:
         """Wait for an element, within a call of the consumer.
 
-        If the ring is closed and empty, raise the error that ``close`` got, or ``RingClosed``.
+        If the ring is closed and empty, raise the argument of ``close``, or ``RingClosed``.
         """
         with self._lock:
             self._waker = None
@@ -292,7 +293,7 @@ class BoundedRing:
 
         The caller must hold no lock, because the waker is user code.
         """
-        with self._lock:  # or a waker that is set between reading and clearing would be lost
+        with self._lock:  # no other thread may set a waker between the reading and the clearing
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
@@ -388,7 +389,7 @@ class SpscRing(BoundedRing, Generic[T]):
             start: The index of the first element to put in.
 
         Raises:
-            TypeError: An element that would be put in is ``None``. Then none is put in.
+            TypeError: An element that would be put in is ``None``. Then no element is put in.
             RingClosed: The ring is closed.
         """
         if not isinstance(elements, list | tuple):
@@ -473,7 +474,7 @@ class SpscRing(BoundedRing, Generic[T]):
         return taken
 
     def get(self, timeout: float | None = None) -> T:
-        """Take out the oldest element. First wait until the ring has one.
+        """Take out the oldest element. First wait until there is an element.
 
         Args:
             timeout: Seconds. Default: no limit.
@@ -489,7 +490,7 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Take out the oldest element. First await one.
+        """Take out the oldest element. First await an element.
 
         If the ring is closed and empty, ``aget`` raises the same error as ``get``. The producer may
         be in another thread or loop. If the task that awaits ``aget`` is cancelled, nothing is

@@ -87,7 +87,8 @@ class SignalSerializer(Generic[T]):
         self._subscription: Any = None
         self._on_subscribe_pending = False  # whether to call the subscriber's on_subscribe
         self._mailbox: deque[Any] = deque()
-        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        # The condition's lock is reentrant, because a finalizer or a signal handler may take the
+        # lock on the thread that holds it.
         self._changed = threading.Condition()
         self._creator = os.getpid()
         self._owner: int | None = None
@@ -96,7 +97,7 @@ class SignalSerializer(Generic[T]):
         self._finished = False
         self._cancelled = False
 
-    # -- the signals, from any thread --------------------------------------------------------------
+    # -- the signals, for any thread ---------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
         """Call the subscriber's ``on_subscribe`` with this serializer as the subscription.
@@ -249,7 +250,7 @@ class SignalSerializer(Generic[T]):
     def _next_signal(self) -> Callable[[Any], None] | None:
         """Return a function that delivers the next signal, or ``None`` if no signal is left.
 
-        The caller must hold the lock of ``_changed``.
+        The caller must hold the lock of the condition ``_changed``.
         """
         if not self._cancelled and not self._finished:
             if self._on_subscribe_pending:

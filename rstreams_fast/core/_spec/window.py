@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """An item of a window, the state of its call, and the result of the call."""
+    """An item of a window, with the state and the result of the call for this item."""
 
     __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
@@ -31,14 +31,14 @@ class _Call:
         self.result: Any = None
         self.followers: list[_Call] = []
         self.leads = False
-        # The key of this call, and the calls with the same key that wait until this call ends.
+        # The key of this call, and a deque of calls with the same key that wait for its end.
         self.turn: tuple[Any, deque[_Call]] | None = None
 
 
 class CallWindow:
-    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` items in all.
+    """Overlapping calls of an async function, with limits for calls and items.
 
-    ``submit_many`` starts each call at once and without a task. Only a call that is suspended
+    ``submit_many`` starts each call immediately and without a task. Only a call that is suspended
     becomes a task of ``loop``. ``take`` returns results. An item has a *place* in the window from
     its submission until its result is taken. There are ``capacity`` places. The first failure of a
     call is stored in ``failure``. After it no more calls are started. If the first step of a call
@@ -55,19 +55,18 @@ class CallWindow:
         on_ready: The loop calls this function when suspended calls have finished. It should take
             results and submit items. It is called once for all calls that finish in one iteration
             of the loop.
-        concurrency: The largest number of calls that run at once.
-        capacity: The number of places. An item needs one while it waits, while its call runs, and
-            until its result is taken.
+        concurrency: The largest number of calls that run at the same time.
+        capacity: The number of places. An item needs a place while it waits, while its call runs,
+            and until its result is taken.
         ordered: Whether results come in the order of submission. Otherwise they come in the order
             in which calls finish.
         spread: Whether an item is a tuple of positional arguments.
         dedupe: Whether an item that equals the item of a running call gets the result of that call.
-            Items must be hashable for this. An item that shares a call needs a place of
-            ``capacity``, but does not count for ``concurrency``.
+            Items must be hashable for this. An item that shares a call needs a place, but does not
+            count for ``concurrency``.
         key: A function that returns a hashable key of an item. The calls of items with equal keys
             run one at a time, in the order of the items. Calls with different keys may overlap. An
-            item that waits needs a place of ``capacity``. ``dedupe`` shares a call only while it
-            runs.
+            item that waits needs a place. ``dedupe`` shares a call only while the call runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
             call ends, its task makes the next call. That saves a new task, which is half of the
             cost of a call that is suspended. A task that other code refers to, or has changed,
@@ -120,7 +119,7 @@ class CallWindow:
         self._key = key
         self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
         self._line: deque[_Call] = deque()
-        self._places: deque[_Call] = deque()  # in the order in which ``take`` returns their results
+        self._places: deque[_Call] = deque()  # in the order in which ``take`` returns results
         self._pending = 0
         self._submitted = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -129,15 +128,15 @@ class CallWindow:
         self._cancelled = False
         self._submitting = False
         self.failure: tuple[Any, BaseException] | None = None
-        """The item whose call failed first, and its exception."""
+        """The item whose call failed first, and the exception of this call."""
         self.on_further_failure: Callable[[BaseException], object] | None = None
-        """Called with the exception of each call that fails after another call, or after
+        """Called with the exception of each call that fails after the first failure, or after
         ``cancel``. It must not raise an exception. Default: ``None``, which drops the exceptions.
         """
         self.max_running = 0
-        """The largest number of calls that have run at once so far."""
+        """The largest number of calls that have run at the same time so far."""
         self.max_pending = 0
-        """The largest number of items that were in the window at once so far."""
+        """The largest number of items that were in the window at the same time so far."""
         self.started = 0
         """How many calls were started so far."""
 
@@ -150,7 +149,7 @@ class CallWindow:
 
     @property
     def concurrency(self) -> int:
-        """The largest number of calls that may run at once."""
+        """The largest number of calls that may run at the same time."""
         return self._concurrency
 
     @property
@@ -286,7 +285,8 @@ class CallWindow:
     def _take_calls(self, most: int) -> list[_Call]:
         count = min(self.ready, check_count("max", most))
         taken: list[_Call] = []
-        # Making the list may have run the garbage collector, and so any code, such as cancel().
+        # Check again that there are results: making the list may have run the garbage collector,
+        # and so any code, such as cancel().
         while len(taken) < count and self._places:
             taken.append(self._places.popleft())
         self._pending -= len(taken)
@@ -306,7 +306,7 @@ class CallWindow:
         if self._in_flight is not None:
             self._in_flight.clear()
         for task, call in list(self._tasks.items()):
-            call.turn = None  # drops the references to the calls that wait for this call
+            call.turn = None  # drop the references to the calls that wait for this call
             task.cancel()
 
     @contextlib.contextmanager
@@ -325,8 +325,8 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # With a key function, _take_turn() decides later whether the call has to wait. The value is
-        # negative if the demand counter ``permits`` was cancelled.
+        # With a key function, _take_turn() decides later whether the call has to wait. Here only
+        # check that ``permits`` was not cancelled: a cancelled counter has a negative value.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -335,7 +335,7 @@ class CallWindow:
             try:
                 leader = self._in_flight.get(item)
                 call.leads = True
-            except Exception:  # ``hash`` or ``==`` of the item raised: start its own call
+            except Exception:  # ``hash`` or ``==`` of the item raised: the item shares no call
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
@@ -352,10 +352,10 @@ class CallWindow:
         return True
 
     def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
-        """Return whether ``call`` may start now.
+        """Return whether ``call`` may start now. It may not in three cases.
 
-        If not, the call waits behind an earlier call with the same key, or its key function has
-        raised an exception, or the window was cancelled.
+        The call waits for an earlier call with the same key. Or the key function has raised an
+        exception. Or the window was cancelled.
         """
         try:
             key = key_of(call.item)
@@ -402,8 +402,8 @@ class CallWindow:
             self._report_call_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # If the loop has started this call, in _notify, the exception goes to the loop, and
-                # the window's user does not see it. So call on_ready, too.
+                # If _notify, a callback of the loop, has started this call, the loop gets the
+                # exception, and the window's user does not see it. So let on_ready be called, too.
                 self._notify_soon()
                 raise
             return
@@ -464,11 +464,11 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # ``==`` or ``hash`` of the item raised: find the call by identity
+            except Exception:  # ``==`` or ``hash`` of the item raised: remove the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # Building the new dict may compare items, too. If that raised, forget all running
-                # calls: no new item will share one of them.
+                # Making the new dict may compare items, too. If a comparison has raised, forget all
+                # running calls, so that no new item shares one of these calls.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)

@@ -21,7 +21,7 @@ class Wip:
     returns true, this thread becomes the working thread: it reads ``missed``, does all stored work,
     and calls ``leave(missed)``. It repeats these three steps until ``leave`` returns true. If
     ``enter`` returns false, another thread is the working thread, and does the stored work. So this
-    thread goes on at once.
+    thread does not wait.
 
     Any thread may call ``enter``. Only the working thread may call ``leave``.
 
@@ -32,7 +32,8 @@ class Wip:
     __slots__ = ("__weakref__", "_entered", "_lock")
 
     def __init__(self, held: bool = False) -> None:
-        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        # The lock is reentrant, because a finalizer or signal handler may take it on the thread
+        # that holds it.
         self._lock = threading.RLock()
         self._entered = int(check_bool("held", held))
 
@@ -79,7 +80,8 @@ class Latch:
     __slots__ = ("__weakref__", "_lock", "_won")
 
     def __init__(self) -> None:
-        # Reentrant lock: a finalizer or signal handler may take it on the thread that holds it.
+        # The lock is reentrant, because a finalizer or signal handler may take it on the thread
+        # that holds it.
         self._lock = threading.RLock()
         self._won = False
 
