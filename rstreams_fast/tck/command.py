@@ -1,4 +1,4 @@
-"""``rstreams-fast tck package.module:Factory``: the kit from the command line."""
+"""Runs the test kit from the command line: ``rstreams-fast tck package.module:Factory``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EPILOG = (
 )
 
 
-#: Stands for an attribute that does not exist.
+#: ``_attribute`` returns this if the attribute does not exist.
 _ABSENT: Final = object()
 
 
@@ -96,9 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the kit; return the exit status."""
+    """Run the test kit with the command's ``options``. Return the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # elements may hold any character
+        # Messages show elements. stdout may be unable to encode a character of an element.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _run(options)
     except KeyboardInterrupt:
@@ -141,7 +142,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_writable(file: Path) -> None:
-    """Raise ``CouldNotRun``, before the run, if its results cannot be written to ``file``."""
+    """Raise ``CouldNotRun``, before any check is run, if ``file`` cannot be written."""
     try:
         file.open("a").close()
     except OSError as failed:
@@ -150,9 +151,9 @@ def _check_writable(file: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide log messages of implementations, and errors that end their threads.
+    """Print no log messages of the implementation, and no exceptions that end its threads.
 
-    The checks provoke such errors. If logging was set up before, messages are still logged.
+    The checks provoke such exceptions. If logging is configured, log messages are still printed.
     """
     handler = logging.NullHandler()
     logging.getLogger().addHandler(handler)
@@ -165,13 +166,13 @@ def _quiet() -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-# -- what to verify --------------------------------------------------------------------------------
+# -- finding the object to verify ------------------------------------------------------------------
 
 
 def _load(target: str) -> Any:
     name, _, attribute = target.partition(":")
     here = str(Path.cwd())
-    if here not in sys.path:  # as python -m does
+    if here not in sys.path:  # find modules of the current directory, as ``python -m`` does
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(name)
@@ -182,9 +183,10 @@ def _load(target: str) -> Any:
 
 
 def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
-    """Return for each kind of verification a function that makes a verification of ``target``.
+    """Return a function for each kind of verification, if ``target`` has the hook of this kind.
 
-    Raises ``CouldNotRun`` if ``target`` has none of the hooks.
+    The keys are the kinds, such as ``"publisher"``. The functions make a verification of
+    ``target``. Raises ``CouldNotRun`` if ``target`` has none of the hooks.
     """
     if inspect.isclass(target) and issubclass(target, Verification):
         for kind, base in reversed(VERIFICATIONS.items()):
@@ -214,7 +216,7 @@ def _make(target: type[Any]) -> Any:
 
 
 def _attribute(target: Any, name: str) -> Any:
-    """Return the hook or setting ``name`` of ``target``; ``_ABSENT`` if there is none."""
+    """Return the hook or setting ``name`` of ``target``, or ``_ABSENT`` if it does not exist."""
     try:
         return getattr(target, name)
     except AttributeError:
@@ -235,7 +237,7 @@ def _check_all_settings(
 
 
 def _adapt(base: type[Verification], target: Any) -> type[Verification]:
-    """Return a verification class that takes its hooks and settings from ``target``."""
+    """Return a subclass of ``base`` that takes its hooks and settings from ``target``."""
     members: dict[str, Any] = {
         name: staticmethod(hook)
         for name in base.hooks
@@ -248,7 +250,7 @@ def _adapt(base: type[Verification], target: Any) -> type[Verification]:
 
 
 def _is_setting(value: object) -> bool:
-    """Whether ``value`` can be a setting: not a function or module of the same name."""
+    """Whether ``value`` can be a setting. A function or a module cannot, whatever its name."""
     return value is not _ABSENT and not callable(value) and not inspect.ismodule(value)
 
 
@@ -280,18 +282,18 @@ def _matches(check: Check, pattern: str) -> bool:
     return check.rule == pattern or fnmatch.fnmatchcase(check.name, pattern)
 
 
-# -- what came of it -------------------------------------------------------------------------------
+# -- printing the results --------------------------------------------------------------------------
 
 
 def _show(result: runner.Result, *, verbose: bool) -> None:
-    """Print the result of one check at once, if ``verbose`` or if the check could not run."""
+    """Print the result of one check, if ``verbose`` is true or if the check could not run."""
     if verbose or result.outcome == runner.ERROR:
         print(f"  {result.outcome}: {result.check.name} ({result.seconds:.2f} s)")
         print("".join(f"    {line}\n" for line in result.message.splitlines()), end="")
 
 
 def _print_findings(results: list[runner.Result], fail_on: str) -> int:
-    """Print the broken rules, and how many checks had each result; return the exit status."""
+    """Print the broken rules, and the number of checks by outcome. Return the exit status."""
     findings = runner.order_findings(result.broken for result in results if result.broken)
     for line in runner.summary(findings, fail_on):
         print(f"  {line}")

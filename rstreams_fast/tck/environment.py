@@ -1,4 +1,4 @@
-"""The environment of one check: its history, its threads, its waits and its clean-up."""
+"""``Environment``: the history, the threads, the waits and the clean-up of one check."""
 
 from __future__ import annotations
 
@@ -17,63 +17,65 @@ from rstreams_fast.tck.outcome import RAISED, CheckAbandoned, RuleBroken
 
 __all__ = ["Environment", "frequent_switches"]
 
-#: While threads race, the interpreter is made to switch between them often (seconds).
+#: The switch interval of the interpreter, in seconds, while a check lets threads race. It is short,
+#: so that the interpreter switches between the threads often.
 _SWITCH_INTERVAL = 1e-5
-#: How long a thread sleeps that signals to an abandoned check (seconds).
+#: A thread that sends a signal to an abandoned check sleeps for this many seconds.
 _SLEEP_IN_ABANDONED = 0.05
 
 
 class Environment:
     """The state that a check shares with its probes.
 
-    A probe may find a broken rule in any thread. It then *flags* the rule: the next expectation of
-    the check raises the error. The kit waits at most ``timeout`` seconds for an event that must
-    come. To see that no event comes, it waits ``silence`` seconds.
+    A probe may find a broken rule in any thread. The probe then *flags* the rule: the check raises
+    the error when it next waits or expects something. The kit waits at most ``timeout`` seconds for
+    an event that must come. To see that no event comes, the kit waits ``silence`` seconds.
     """
 
     def __init__(self, *, timeout: float, silence: float, on_loop: bool, rule: str = "") -> None:
-        self.rule = rule  #: the rule of the check
+        self.rule = rule  #: this rule counts as broken if the check must be abandoned
         self.timeout = timeout
         self.silence = silence
         self.history = History()
         self.changed = threading.Condition()
-        self.ended = threading.Event()  #: the check has ended, or was abandoned
-        self.abandoned = False  #: the check was abandoned: signals may still come
+        self.ended = threading.Event()  #: set when the check has ended, or was abandoned
+        self.abandoned = False
         self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
         self._subscribers: list[weakref.ref[Any]] = []
         self._names: dict[str, int] = {}
 
-    # -- violations --------------------------------------------------------------------------------
+    # -- broken rules ------------------------------------------------------------------------------
 
     def flag(self, rule: str, expected: str, came: str) -> None:
-        """Note that a rule is broken. Any thread may call this."""
+        """Record that ``rule`` is broken. Any thread may call this method."""
         with self.changed:
             self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
     def abandon(self, rule: str, expected: str, came: str) -> None:
-        """Note that a rule is broken, and abandon the check: its thread may never end."""
+        """Record that ``rule`` is broken, and stop waiting for the check, which may never end."""
         with self.changed:
             self.flag(rule, expected, came)
             self.abandoned = True
             self.ended.set()
 
     def end_calling_thread(self) -> NoReturn:
-        """End the calling thread, which signals to an abandoned check.
+        """Raise ``CheckAbandoned``, to end a thread that sends signals to an abandoned check.
 
-        The thread sleeps first: if it catches the exception and goes on, it is slow at least.
+        The thread sleeps first. If it catches the exception and sends further signals, it sends
+        them slowly, and does not slow down other checks.
         """
         time.sleep(_SLEEP_IN_ABANDONED)
         raise CheckAbandoned
 
     def notify(self) -> None:
-        """Let all waiting expectations check their conditions. Any thread may call this."""
+        """Let the waiting threads check their conditions. Any thread may call this method."""
         with self.changed:
             self.changed.notify_all()
 
     def verify(self) -> None:
-        """Raise the first violation that was flagged."""
+        """Raise the first ``RuleBroken`` that ``flag`` has recorded, if there is one."""
         flagged = self.first_flagged()
         if flagged is not None:
             raise flagged
@@ -82,7 +84,7 @@ class Environment:
         with self.changed:
             return self._flagged[0] if self._flagged else None
 
-    # -- waiting -----------------------------------------------------------------------------------
+    # -- waiting for a condition -------------------------------------------------------------------
 
     def wait(
         self,
@@ -95,7 +97,7 @@ class Environment:
     ) -> None:
         """Wait until ``condition()`` is true. If it is false at the time-out, ``rule`` is broken.
 
-        The condition is checked again after each signal.
+        The condition is checked again after each signal. ``timeout`` is in seconds.
         """
         timeout = self.timeout if timeout is None else timeout
         if not self._happens_within(condition, timeout):
@@ -104,7 +106,7 @@ class Environment:
     def is_quiet(self, noise: Callable[[], object]) -> bool:
         """Return whether ``noise()`` stays false for ``silence`` seconds.
 
-        Flagged violations are raised.
+        If a rule was flagged, raise its error.
         """
         return not self._happens_within(noise, self.silence)
 
@@ -127,9 +129,10 @@ class Environment:
                 self.changed.wait(left)
 
     def wait_within_signal(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Wait until ``condition()`` is true, at most ``seconds``; return whether it is true.
+        """Wait until ``condition()`` is true, at most ``seconds``. Return whether it is true.
 
-        Flagged violations are not raised, so this may be called within a signal.
+        The kit's subscriber calls this within a signal. So no error of a flagged rule is raised:
+        the implementation, which calls the signal, would get the error.
         """
         with self.changed:
             return bool(self.changed.wait_for(condition, seconds))
@@ -137,23 +140,23 @@ class Environment:
     # -- calling the implementation ----------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of the implementation: on the kit's event loop, if any, or here."""
+        """Call ``function`` of the implementation, on the kit's event loop if there is one."""
         if self._loop is None or self._loop.is_current():
             return function(*args)
         return self._loop.call(function, *args, timeout=self.timeout)
 
     def name(self, kind: str) -> str:
-        """Return a new name: ``kind`` for the first object of a kind, ``kind-2`` for the next."""
+        """Return a name for messages: ``kind`` for the first object, then ``kind-2``, and so on."""
         number = self._names[kind] = self._names.get(kind, 0) + 1
         return kind if number == 1 else f"{kind}-{number}"
 
-    # -- threads -----------------------------------------------------------------------------------
+    # -- calls in new threads ----------------------------------------------------------------------
 
     def start(self, call: Callable[[], object], rule: str) -> threading.Event:
         """Run ``call`` in a new thread that the module ``threading`` did not make.
 
-        Return an event that is set when the call has ended. An exception of ``call`` breaks
-        ``rule``.
+        Return an event that is set when the call has ended. If ``call`` raises an exception,
+        ``rule`` is broken.
         """
         ended = threading.Event()
 
@@ -170,7 +173,7 @@ class Environment:
         return ended
 
     def run_together(self, *calls: Callable[[], object], rule: str) -> None:
-        """Run every call in a thread of its own, all at once, and wait for all."""
+        """Run the calls at the same time, each in its own thread, and wait until all return."""
         ready = threading.Barrier(len(calls))
 
         def together(call: Callable[[], object]) -> Callable[[], object]:
@@ -189,10 +192,10 @@ class Environment:
                 lambda: f"{sum(not event.is_set() for event in ended)} have not returned",
             )
 
-    # -- clean-up ----------------------------------------------------------------------------------
+    # -- clean-up at the end of the check ----------------------------------------------------------
 
     def cancel_at_end(self, subscriber: Any) -> None:
-        """Cancel this subscriber's subscription at the end of the check, if it still exists."""
+        """Cancel the subscription of ``subscriber`` at the end, if the subscriber exists then."""
         self._subscribers.append(weakref.ref(subscriber))
 
     def release(self) -> None:

@@ -11,11 +11,11 @@ from rstreams_fast.tck.outcome import RAISED
 
 __all__ = ["History", "show", "show_call"]
 
-#: Longer histories, and longer lists of calls, are printed without their middle.
+#: A message shows only this many first and last entries of a history, and of a list of calls.
 _HEAD, _TAIL = 30, 30
 _FIRST_CALLS, _LAST_CALLS = 5, 3
 _LONGEST = 60
-#: Nested lists are shortened down to this level.
+#: ``show`` shortens nested lists, tuples and dicts down to this level.
 _LEVELS = 4
 
 
@@ -33,7 +33,7 @@ def show_call(name: str, *arguments: object) -> str:
 
 
 def _beginning(value: Any, levels: int) -> Any:
-    """Return the beginning of ``value``: an element may be a batch of many thousand rows."""
+    """Return the first items of ``value``, because an element may be a batch of many rows."""
     kind = type(value)
     if kind in (str, bytes):
         return value[:_LONGEST]
@@ -50,7 +50,7 @@ class History:
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self.last_entry_at = self._start  #: when something last happened
+        self.last_entry_at = self._start  #: the time of the last call or signal
         self._entries: list[tuple[float, str, str]] = []
         self._calls: list[str] = []
 
@@ -60,7 +60,8 @@ class History:
 
     def add(self, text: str) -> None:
         """Record ``text``, which describes a signal or a call of the implementation."""
-        # current_thread() would make a Thread object for a thread that threading did not make.
+        # Do not call current_thread(): if the module threading did not make the calling thread,
+        # current_thread() would make a Thread object for it.
         ident = threading.get_ident()
         thread = threading._active.get(ident)  # type: ignore[attr-defined]
         name = f"thread {ident}" if thread is None else thread.name
@@ -68,11 +69,11 @@ class History:
         self._entries.append((self.last_entry_at - self._start, name, text))
 
     def record_call(self, who: str, call: str, *values: Any) -> None:
-        """Record a call of the implementation, which the kit makes next."""
+        """Record the call ``who.call(*values)``, which the kit is about to make."""
         self.record_call_text(show_call(f"{who}.{call}", *values))
 
     def record_call_text(self, text: str) -> None:
-        """Record a call of the implementation that ``text`` describes."""
+        """Record a call that the kit is about to make. ``text`` describes the call."""
         self._calls.append(text)
         self.add(text)
 

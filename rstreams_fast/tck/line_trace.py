@@ -1,4 +1,4 @@
-"""Stops a thread of the implementation at a chosen line, while another thread calls."""
+"""``LineTrace``: stops a thread of the implementation at a line, to let another thread act."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 __all__ = ["LineTrace"]
 
-#: Files that are no code of the implementation: the kit's, and Python's module threading.
+#: Lines of these files are not counted: the files of the kit, and Python's module threading.
 _OTHER_FILES: Final = (str(Path(__file__).parent), threading.__file__)
 
 
@@ -25,16 +25,17 @@ class LineTrace:
 
     def __init__(self, stop_at: int = 0, at_stop: Callable[[], object] | None = None) -> None:
         self.lines = 0
-        self.place = ""  #: where the thread was stopped
+        self.place = ""  #: a text that names the line at which the thread was stopped
         self._stop_at = stop_at
         self._at_stop = at_stop
         self._is_on = False
         self._is_over = False
 
     def begin(self) -> None:
-        """Count the lines of this thread from now on, in its callers and in all their calls.
+        """Count the lines that this thread executes from now on.
 
-        Only the first call has an effect.
+        Lines of the functions that have called this method count, too. Only the first call of
+        ``begin`` has an effect.
         """
         if self._is_on or self._is_over or not _is_untraced(sys.gettrace()):
             return
@@ -47,7 +48,9 @@ class LineTrace:
         sys.settrace(self._trace)
 
     def end(self) -> None:
-        """Stop counting. If another thread is traced, its trace ends at its next line."""
+        """Stop counting. Any thread may call this. The traced thread stops counting at its next
+        line.
+        """
         self._is_over = True
         self._untrace_this_thread()
 
@@ -76,5 +79,5 @@ def _is_implementation(frame: FrameType) -> bool:
 
 
 def _is_untraced(trace: object) -> bool:
-    """Whether this thread is not traced, or only by an earlier ``LineTrace``."""
+    """Whether ``trace``, a thread's trace function, is ``None`` or belongs to a ``LineTrace``."""
     return trace is None or isinstance(getattr(trace, "__self__", None), LineTrace)

@@ -32,14 +32,14 @@ class LoopThread:
         try:
             return answer.result(timeout)
         finally:
-            del answer, args  # an exception's frames must not keep a subscriber alive
+            del answer, args  # the traceback of an exception must not keep a subscriber alive
 
     @staticmethod
     async def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         try:
             made = function(*args)
             return await made if inspect.iscoroutine(made) else made
-        except (KeyboardInterrupt, SystemExit) as raised:  # which would end the loop
+        except (KeyboardInterrupt, SystemExit) as raised:  # these would end the asyncio loop
             raise RuntimeError(f"the call raised {raised!r}") from raised
 
     def close(self, timeout: float) -> None:
@@ -56,7 +56,7 @@ class LoopThread:
         try:
             asyncio.run_coroutine_threadsafe(ending, self._loop).result(timeout)
         except TimeoutError:
-            return  # something blocks the loop: the test has failed already, the thread is a daemon
+            return  # a call blocks the loop: leave the thread, which is a daemon, as it is
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout)
         self._loop.close()

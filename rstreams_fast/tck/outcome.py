@@ -1,4 +1,4 @@
-"""The exceptions that end a check which does not pass."""
+"""The exceptions that a check raises if it does not pass."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
     "place_of",
 ]
 
-#: All exceptions of implementations and hooks. Not those of test frameworks, such as
-#: ``pytest.skip``, nor ``CheckAbandoned``. A real Ctrl-C is raised in the main thread, which only
-#: waits for the check.
+#: The exceptions that an implementation or a hook may raise. Exceptions of test frameworks, such as
+#: ``pytest.skip``, and ``CheckAbandoned`` are not among them. A ``KeyboardInterrupt`` in a check
+#: comes from the implementation: Ctrl-C raises it in the main thread, which waits for the check.
 RAISED: Final = (
     Exception,
     KeyboardInterrupt,
@@ -42,9 +42,9 @@ def describe_raised(raised: BaseException) -> str:
 
 
 def place_of(raised: BaseException) -> str:
-    """Return in brackets where ``raised`` was raised.
+    """Return the place where ``raised`` was raised, such as ``" (file.py:3, in f)"``.
 
-    The text is empty if the kit itself, or a failed import, raised it.
+    The text is empty if the kit itself, or a failed import, raised the exception.
     """
     for frame in reversed(traceback.extract_tb(raised.__traceback__)):
         if frame.filename.startswith(_KIT):
@@ -68,7 +68,7 @@ class RuleBroken(AssertionError):
         self.rule = rule
         self.expected = expected
         self.came = came
-        # ``Verification`` sets these attributes: they describe the check that failed.
+        # These attributes describe the check that failed. ``Verification._run_check`` sets them.
         self.grade = self.check = self.title = self.look = self.done = self.history = ""
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class RuleBroken(AssertionError):
 class CheckAbandoned(BaseException):
     """Raised by the kit's subscriber after its check was abandoned, to end the calling thread.
 
-    It is not an ``Exception``, so it also ends a loop that catches exceptions of ``on_next``.
+    This class is no ``Exception``, so it also ends a loop that catches exceptions of ``on_next``.
     """
 
 

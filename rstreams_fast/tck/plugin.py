@@ -1,8 +1,8 @@
 """The pytest plugin of ``rstreams_fast.tck``: collects the kit's checks and reports their results.
 
-A test suite loads the plugin in its top ``conftest.py`` or on the command line. Pytest does not
-load the plugin by itself: every run of pytest would then import ``rstreams_fast``, before coverage
-is measured and before a suite has chosen a backend::
+A test suite loads the plugin in its top ``conftest.py`` or on the command line. The plugin has no
+entry point for pytest. With an entry point, every run of pytest would import ``rstreams_fast``,
+before coverage is measured and before a suite has chosen a backend::
 
     pytest_plugins = ["rstreams_fast.tck.plugin"]  # or: pytest -p rstreams_fast.tck.plugin
 """
@@ -22,7 +22,7 @@ with importing("pytest", __name__, "pytest"):
 
 __all__ = ["VerificationClass"]
 
-#: What pytest prints, in short and with -v, for each outcome that is neither passed nor failed.
+#: The letter and the word (with -v) that pytest prints for outcomes other than passed and failed.
 WORDS = {
     "python": ("p", "BROKEN (PYTHON)"),
     "strict": ("s", "BROKEN (STRICT)"),
@@ -30,7 +30,7 @@ WORDS = {
     runner.NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
 }
 _OUTCOME = "rstreams_tck_outcome"
-#: Name of a verification -> the grade up to which it fails, and its broken rules.
+#: Maps the name of a verification to the grade up to which it fails, and its broken rules.
 _FINDINGS = pytest.StashKey[dict[str, tuple[str, list[tck.RuleBroken]]]]()
 
 
@@ -56,7 +56,7 @@ class VerificationClass(pytest.Class):
     def funcnamefilter(self, name: str) -> bool:
         if name in self.checks:
             return True
-        # This test is only for a pytest without the plugin: it fails there.
+        # Do not collect this test: it exists to fail in a run of pytest without the plugin.
         return name != "test_is_collected_by_the_plugin" and super().funcnamefilter(name)
 
 
@@ -100,7 +100,7 @@ def pytest_runtest_makereport(
     if isinstance(error, tck.RuleBroken):
         found = item.config.stash.setdefault(_FINDINGS, {})
         found.setdefault(verification.nodeid, (_fail_on(item), []))[1].append(error)
-        report.longrepr = text  # the text says more than the frames of the kit
+        report.longrepr = text  # instead of the traceback, which shows only code of the kit
         if runner.fails(error.grade, _fail_on(item)):
             return report
         outcome = error.grade

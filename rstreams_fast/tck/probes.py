@@ -1,4 +1,4 @@
-"""The kit's own subscriber: it records every signal, and flags a broken rule at once."""
+"""``ProbeSubscriber``: the kit's own subscriber, which records signals and flags broken rules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["ProbeFailed", "ProbeSubscriber", "failing_function", "is_same"]
 Signal = tuple[Any, ...]
 Reaction = Callable[[Any], object]
 
-#: The most signals that a message shows; the history has them all.
+#: The largest number of signals in a message. The history has all signals.
 _SHOWN = 8
-#: More than any check requests or waits for: a publisher that sends as many never ends.
+#: A check is abandoned when a subscriber has got this many elements. No check requests so many.
 _MOST_ELEMENTS = 10_000
 _SUBSCRIPTION = ("request", "cancel")
 
@@ -59,9 +59,9 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 class ProbeSubscriber:
-    """A subscriber that records every signal. It requests elements only if the check says so.
+    """A subscriber that records every signal. It requests elements only when the check calls it.
 
-    The check may give it *reactions*: functions that it calls within its signals.
+    The check may pass *reactions*: functions that the subscriber calls within its signals.
     """
 
     def __init__(
@@ -75,27 +75,27 @@ class ProbeSubscriber:
         self._environment = environment
         self.name = environment.name("subscriber")
         self._subscription_name = self.name.replace("subscriber", "subscription")
-        self.signals: list[Signal] = []  # those after on_subscribe
+        self.signals: list[Signal] = []  # all signals except on_subscribe
         self.subscription: Any = None
         self.requested = 0
         self.received = 0
         self.deepest = 0
-        self.cancelled_after = -1  # how many elements came before cancel; -1 before it
+        self.cancelled_after = -1  # how many elements came before cancel(); -1: no cancel yet
         self.terminal: Signal | None = None
         self._depth = 0
         self._read = 0
-        self._unreturned: list[str] = []  # calls of the subscription that have not returned
+        self._unreturned: list[str] = []  # calls on the subscription that have not returned
         self._running: tuple[int, Signal] | None = None
         self._react_subscribe = on_subscribe
         self._react_next = on_next
         self._react_terminal = on_terminal
         environment.cancel_at_end(self)
 
-    # -- Subscriber --------------------------------------------------------------------------------
+    # -- the methods of a subscriber ---------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
         with self._signal("on_subscribe"):
-            # Not isinstance: protocols do not find methods that come from __getattr__.
+            # Do not use isinstance: it would not find methods that __getattr__ provides.
             if not all(callable(getattr(subscription, each, None)) for each in _SUBSCRIPTION):
                 expected = "on_subscribe with a subscription (request and cancel)"
                 self._environment.flag("1.9", expected, show(subscription))
@@ -126,7 +126,7 @@ class ProbeSubscriber:
 
     @contextmanager
     def _signal(self, *signal: Any) -> Iterator[None]:
-        """Record and judge a signal. The signal lasts as long as the context."""
+        """Record a signal, and check the rules for it. The ``with`` block handles the signal."""
         me = threading.get_ident()
         deeper = signal[0] == "on_next"
         if self._environment.abandoned:
@@ -174,7 +174,7 @@ class ProbeSubscriber:
             self.terminal = self.terminal or signal
 
     def _abandon_check(self) -> None:
-        """Abandon the check, because elements come without end: it could wait for ever."""
+        """Abandon the check. Elements come without end, so the check might never end."""
         came = f"{self.received} elements, and they go on"
         if self._unreturned:
             came += f"; {self._unreturned[0]} has not returned"
@@ -186,10 +186,10 @@ class ProbeSubscriber:
             expected = "an end of the elements, or a return of the call that asked for them"
             self._environment.abandon(self._environment.rule, expected, came)
 
-    # -- the check's side --------------------------------------------------------------------------
+    # -- methods that the check calls --------------------------------------------------------------
 
     def request(self, *portions: Any) -> None:
-        """Call ``subscription.request(n)`` for each ``n``. An exception breaks §3.16."""
+        """Call ``subscription.request(n)`` for each ``n``. If it raises, §3.16 is broken."""
         for n in portions:
             with self._environment.changed:
                 if type(n) is int and n > 0:
@@ -197,7 +197,7 @@ class ProbeSubscriber:
             self._use_subscription("3.16", "request", n)
 
     def cancel(self) -> None:
-        """Call ``subscription.cancel()``. An exception breaks §3.15."""
+        """Call ``subscription.cancel()``. If it raises, §3.15 is broken."""
         if self.cancelled_after < 0:
             self.cancelled_after = self.received
         self._use_subscription("3.15", "cancel")
@@ -216,7 +216,7 @@ class ProbeSubscriber:
             self._unreturned.remove(call)
 
     def cancel_at_end(self) -> None:
-        """Cancel a subscription that has not ended. An exception breaks no rule any more."""
+        """Cancel the subscription if it has not ended. If ``cancel`` raises, only record this."""
         if self.subscription is not None and self.terminal is None:
             try:
                 self._environment.call(self.subscription.cancel)
@@ -229,7 +229,7 @@ class ProbeSubscriber:
 
     @property
     def unread(self) -> list[Signal]:
-        """The signals that no expectation has taken yet."""
+        """The signals that no ``expect_...`` method has checked yet."""
         return self.signals[self._read :]
 
     def came(self) -> str:
@@ -279,22 +279,22 @@ class ProbeSubscriber:
     def expect_end(self) -> None:
         """Expect ``on_complete``. If it has not come, first request one more element.
 
-        Some publishers complete only then.
+        Some publishers signal ``on_complete`` only when more elements are requested.
         """
         if not self.unread:
             self.request(1)
         self.expect_completion("1.5", "on_complete after the last element")
 
     def expect_silence(self, rule: str, expected: str) -> None:
-        """Expect that all signals were read, and that none comes for ``silence`` seconds."""
+        """Expect that no signal is unread, and that no signal comes for ``silence`` seconds."""
         self._environment.expect_quiet(lambda: self.unread, rule, expected, self.came)
 
     def expect_nothing_more(self, rule: str, expected: str) -> None:
-        """Expect that no signal comes for ``silence`` seconds from now on."""
+        """Ignore unread signals. Expect that no further signal comes for ``silence`` seconds."""
         self.read_all()
         self.expect_silence(rule, expected)
 
-    # The following methods wait for a state of this subscriber. They leave signals unread.
+    # The following methods wait until this subscriber has a certain state. Signals stay unread.
 
     def wait_for_elements(self, count: int, rule: str, expected: str) -> None:
         self.wait_until(lambda: self.received >= count, rule, expected)
@@ -305,7 +305,7 @@ class ProbeSubscriber:
     def wait_until(self, condition: Callable[[], object], rule: str, expected: str) -> None:
         """Wait until ``condition()`` is true.
 
-        Each signal starts the time-out anew, so a long stream may take longer.
+        Each signal starts the time-out again, so a long stream may take longer than one time-out.
         """
 
         def state() -> str:

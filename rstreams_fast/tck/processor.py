@@ -1,4 +1,4 @@
-"""Verification of a processor that passes its elements on: a subscriber and a publisher (§4.1)."""
+"""Verification of an identity processor, which passes elements on unchanged (§4.1)."""
 
 # ruff: noqa: N802
 
@@ -16,7 +16,7 @@ from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["Downstream", "IdentityProcessorVerification"]
 
-#: How many elements the first of two subscribers requests long before they come.
+#: How many elements the first of two subscribers requests long before the elements come.
 _REQUESTED_LONG_AGO = 20
 
 
@@ -42,7 +42,7 @@ class _ProcessorUpstream(Upstream):
         return subscriber
 
     def send_next_element(self) -> Any:
-        """Send the next element."""
+        """Send the next element to the processor, and return the element."""
         element = self._verification._element(self._sent)
         self._sent += 1
         self.send_next(element)
@@ -54,7 +54,7 @@ class _ProcessorUpstream(Upstream):
         return error
 
     def expect_demand(self) -> None:
-        """Wait until the processor has requested more elements than it was sent."""
+        """Wait until the processor has requested more elements than it has got."""
         self.environment.wait(
             lambda: self.demand > self._sent,
             "2.1",
@@ -71,7 +71,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     """
 
     buffer_size: int = 16
-    """How many elements the processor must be able to hold."""
+    """How many elements the processor must be able to buffer."""
     coordinated_emission: bool = False
     """Whether the processor emits an element only when *all* its subscribers have requested it."""
 
@@ -87,7 +87,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         "buffer_size",
         "coordinated_emission",
     )
-    #: A processor need not cancel upstream when its last subscriber cancels.
+    #: A processor need not cancel upstream when its last subscriber cancels. If it does not, this
+    #: check is not run.
     more_needs: ClassVar[dict[str, tuple[str, ...]]] = {
         "beyond_spec206_stoppingMustCancelTheSubscription": ("cancel upstream",)
     }
@@ -95,21 +96,21 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     # -- hooks -------------------------------------------------------------------------------------
 
     def create_identity_processor(self, buffer_size: int) -> Any:
-        """A new processor that passes elements on unchanged.
+        """Return a new processor that passes elements on unchanged.
 
         Args:
-            buffer_size: The number of elements that it can hold.
+            buffer_size: The number of elements that the processor can buffer.
         """
         raise NotImplementedError(
             "create_identity_processor(buffer_size) is the hook that makes a processor"
         )
 
     def create_publisher(self, elements: int) -> Any:
-        """Return a new processor below a correct publisher of ``elements`` elements."""
+        """Return a new processor, subscribed to a correct publisher of ``elements`` elements."""
         return self._processor_below(CorrectSource(self.create_element, elements))
 
     def create_failing_publisher(self, elements: int) -> Any:
-        """Return a new processor below a publisher that fails after some elements.
+        """Return a new processor, subscribed to a publisher that fails after some elements.
 
         Args:
             elements: The number of elements before the error.
@@ -118,12 +119,12 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         return self._processor_below(CorrectSource(self.create_element, elements, failure))
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
-        """Return a new processor above a subscriber that calls ``probe``."""
+        """Return a new processor, with a subscriber that calls ``probe``."""
         processor = self._processor()
         self.environment.call(processor.subscribe, Downstream(probe))
         return processor
 
-    # -- for the checks ----------------------------------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------------------------
 
     def _processor(self) -> Any:
         return self._make("create_identity_processor", self.buffer_size)
@@ -144,14 +145,14 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         if not is_same(got, sent):
             raise RuleBroken(rule, expected, f"on_next({show(got)})")
 
-    # -- 4: processor ------------------------------------------------------------------------------
+    # -- checks of processors (§4) -----------------------------------------------------------------
 
     @check("1.4")
     def required_spec104_mustCallOnErrorOnAllItsSubscribersIfItEncountersANonRecoverableError(
         self,
     ) -> None:
         """An error from upstream reaches each of two subscribers, with or without demand.
-        Look at on_error of the processor: it must go through all its subscribers."""
+        Look at on_error of the processor: it must signal the error to all subscribers."""
         self._needs_subscribers(2)
         upstream = _ProcessorUpstream(self)
         first, second = upstream.downstream(), upstream.downstream()
@@ -176,7 +177,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("4.2", establishes="errors passed on")
     def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
-        """An error from upstream goes downstream at once, without a request.
+        """An error from upstream goes downstream immediately, without a request.
         Look at on_error of the processor: it must not wait for demand."""
         upstream = _ProcessorUpstream(self)
         subscriber = upstream.downstream()
@@ -185,8 +186,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("2.1", needs="elements passed on")
     def required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo(self) -> None:
-        """Elements that one subscriber requested long ago are still requested upstream, when
-        another subscriber has come.
+        """One subscriber requests many elements. When a second subscriber has come, the processor
+        still requests those elements upstream.
         Look at how the demands of several subscribers become one demand upstream."""
         self._needs_subscribers(2)
         upstream = _ProcessorUpstream(self)
@@ -256,7 +257,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     @check("4.1", needs="elements passed on")
     def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
-        """When one of two subscribers cancels, upstream goes on for the other.
+        """When one of two subscribers cancels, the processor does not cancel upstream.
         Look at cancel of the processor's subscriptions: only the last cancel may go upstream."""
         self._needs_subscribers(2)
         upstream = _ProcessorUpstream(self)
@@ -271,25 +272,27 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", STRICT, establishes="cancel upstream")
     def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
-        Look at cancel of the processor's subscriptions. A processor may choose to go on."""
+        Look at cancel of the processor's subscriptions. (A processor need not cancel upstream.)"""
         upstream = _ProcessorUpstream(self)
         subscriber = upstream.downstream(1)
         subscriber.cancel()
         upstream.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
-    # The grade is weaker than for a publisher. Upstream still owes what the cancelled subscriber
-    # requested, and no rule says that the processor must request it again for a later subscriber.
+    # The processor has requested elements upstream for the subscriber that cancels. No rule says
+    # that it must request as many elements again for a later subscriber. So the grade of this check
+    # is ``strict`` for a processor, but ``spec`` for a publisher.
     @check("1.11", STRICT, needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
         """After one subscriber has cancelled with demand left, the next one gets what it requests.
-        Look at requests upstream for a subscriber that has cancelled. If the processor drops their
-        elements, it should request as many again."""
+        Look at requests upstream for a subscriber that has cancelled. If the processor drops the
+        elements that it requested for this subscriber, it should request as many again."""
         self._expect_later_subscriber_served()
 
     @check("4.1", STRICT, needs="elements passed on")
     def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
         """The processor requests at most ``buffer_size`` more elements than its subscriber did.
-        Look at requests upstream: elements that no subscriber requested must fit in the buffer."""
+        Look at requests upstream: elements that no subscriber has requested must fit in the buffer.
+        """
         upstream = _ProcessorUpstream(self)
         upstream.downstream(1)
         bound = 1 + self.buffer_size
@@ -302,7 +305,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
 
 class Downstream:
-    """A subscriber below a processor: it passes its signals to the probe."""
+    """A subscriber of a processor under test. It reports its signals to the probe."""
 
     def __init__(self, probe: WhiteboxProbe) -> None:
         self._probe = probe

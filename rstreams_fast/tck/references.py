@@ -1,4 +1,4 @@
-"""Checks that an object is garbage-collected, to find references that are kept too long."""
+"""``expect_collected``: finds references to an object that are kept too long."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def expect_collected(
     expected: str,
     part: float = 1,
 ) -> None:
-    """Expect that the referent is garbage-collected; otherwise ``rule`` is broken.
+    """Raise ``RuleBroken`` for ``rule`` unless the referent is garbage-collected in time.
 
-    Another thread may need some time to drop its reference. So collections are repeated, with
-    pauses. The pauses together take at most ``part`` of the timeout. They get longer, because a
-    collection is slow if the process has many objects.
+    Another thread may need some time to drop its reference. So the garbage collector runs several
+    times, with pauses. All pauses together take at most ``part`` (a fraction) of the timeout. The
+    pauses get longer, because a run of the collector is slow if the process has many objects.
     """
-    # A lock, not a threading.Event: the callback may run while this thread holds the event's
-    # internal lock. Then set() would wait for that lock for ever.
+    # The callback of a weak reference releases this lock. A threading.Event would not do: the
+    # callback may run while this thread holds the event's internal lock. Then set() would wait for
+    # that lock for ever.
     gone = threading.Lock()
     gone.acquire()
     watch = _watch(reference, gone)

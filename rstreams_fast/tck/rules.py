@@ -1,4 +1,4 @@
-"""The rules of Reactive Streams 1.0, a sentence for each, and the order in which to repair."""
+"""The rules of Reactive Streams 1.0, a sentence for each, and the order in which to repair them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RULES: Final[dict[str, str]] = {
     "4.2": "a processor must pass an upstream error on at once, or recover from it",
 }
 
-#: Rules that no implementation can be seen to break from outside, and why.
+#: Rules that no test can check, because nobody can see from outside that they are broken.
 NOT_OBSERVABLE: Final[dict[str, str]] = {
     "2.2": "a recommendation, and what is slow depends on the work",
     "3.1": "it binds the owner of a subscription, and a call does not tell who makes it",
@@ -61,7 +61,8 @@ NOT_OBSERVABLE: Final[dict[str, str]] = {
     "3.14": "a permission: publishers may shut down, or stay",
 }
 
-#: Rules on which others depend, the most fundamental first. Repair the rest in order of number.
+#: Repair these rules first, in this order, because other rules depend on them. Repair the other
+#: rules in the order of their numbers.
 MEND_FIRST: Final = (
     "1.9", "2.12", "2.1", "2.5", "1.1", "3.8", "1.3", "2.7", "3.2", "3.3", "3.16", "3.15",
     "2.13", "1.5", "1.2", "1.7", "1.4", "3.9", "3.6", "3.7", "1.8", "3.12", "2.3",

@@ -33,7 +33,7 @@ NOT_APPLICABLE = "not applicable"
 NOT_JUDGED = "not judged"
 ERROR = "could not run"
 
-#: When broken checks have taken this many seconds together, the other checks are not run.
+#: When failed checks have taken this many seconds in total, the remaining checks are not run.
 MOST_SECONDS_BROKEN: Final = 15.0
 
 
@@ -42,8 +42,8 @@ class Result:
     """The result of one check."""
 
     check: Check
-    outcome: str  #: one of the words above
-    message: str  #: why, if not kept
+    outcome: str  #: ``KEPT``, ``BROKEN``, ``NOT_APPLICABLE``, ``NOT_JUDGED`` or ``ERROR``
+    message: str  #: the reason for any outcome except ``KEPT``
     seconds: float
     broken: RuleBroken | None = None
 
@@ -58,19 +58,20 @@ class Result:
 
 
 def fails(grade: str, fail_on: str) -> bool:
-    """Return whether a broken rule is a failure: whether ``grade`` is within ``fail_on``."""
+    """Return whether a broken rule is a failure: ``grade`` is ``fail_on`` or an earlier grade."""
     return GRADES.index(grade) <= GRADES.index(fail_on)
 
 
 class Verdicts:
-    """The results so far of one implementation. They tell which checks need not be run."""
+    """Stores the results of an implementation's checks. They tell which checks need not be run."""
 
     def __init__(self) -> None:
-        self._missing: dict[str, str] = {}  # property -> the check that should have established it
+        # Maps a property to the check that should have established it, but has failed.
+        self._missing: dict[str, str] = {}
         self._seconds_broken = 0.0
 
     def obstacle(self, check: Check) -> str:
-        """Return the reason not to run ``check``; empty if ``check`` is to be run."""
+        """Return the reason not to run ``check``, or an empty text if ``check`` is to be run."""
         for need in check.needs:
             if need in self._missing:
                 cause = self._missing[need]
@@ -92,7 +93,7 @@ class Verdicts:
 
 
 def run(make: Callable[[], Verification], checks: list[Check] | None = None) -> Iterator[Result]:
-    """Run all checks, or ``checks``, each on a new verification that ``make`` returns."""
+    """Run ``checks`` (default: all), each on a new verification of ``make``. Yield the results."""
     verdicts = Verdicts()
     for check in list_checks(type(make())) if checks is None else checks:
         obstacle = verdicts.obstacle(check)
@@ -114,7 +115,7 @@ def _run_one(verification: Verification, check: Check) -> tuple[str, str, RuleBr
     except (RuleBroken, NotApplicable, HookFailed) as raised:
         broken = raised if isinstance(raised, RuleBroken) else None
         return outcome_of(raised), str(raised), broken
-    except BaseException as raised:  # for example the exception by which a hook skips the test
+    except BaseException as raised:  # for example pytest's exception, if a hook skips the test
         return ERROR, f"{type(raised).__name__}: {raised}", None
     return KEPT, "", None
 
@@ -128,12 +129,12 @@ def outcome_of(error: BaseException) -> str:
     return NOT_JUDGED if isinstance(error, NotJudged) else ERROR
 
 
-# -- what to mend ----------------------------------------------------------------------------------
+# -- the list of broken rules ----------------------------------------------------------------------
 
 
 @dataclass
 class Finding:
-    """One broken rule: its first failure, and the names of the other checks that found it."""
+    """One broken rule: the first check's error, and the names of other checks that found it."""
 
     grade: str
     broken: RuleBroken
@@ -160,7 +161,7 @@ def _sort_key(finding: Finding) -> tuple[int, int]:
 
 
 def summary(findings: list[Finding], fail_on: str) -> Iterator[str]:
-    """Yield the list of broken rules, in the given order, as lines of text."""
+    """Yield lines of text that describe the broken rules, in the order of ``findings``."""
     grade = ""
     for number, finding in enumerate(findings, 1):
         if finding.grade != grade:

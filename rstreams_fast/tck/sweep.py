@@ -1,4 +1,4 @@
-"""Provokes races: a second thread makes a call at a chosen moment, in each round at another."""
+"""Provokes races: in each round, a second thread makes a call at another chosen moment."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from rstreams_fast.tck.environment import Environment, frequent_switches
 
 __all__ = ["SecondThread", "pause", "poll_until", "stay_busy", "sweep"]
 
-#: The most rounds of a sweep; and the rounds after which it ends, if it has taken longer than one
-#: silence window. It ends in any case after a sixth of the timeout.
+#: A sweep ends after ``_MOST_ROUNDS`` rounds. It ends earlier in two cases: after a sixth of the
+#: timeout, or if ``_LEAST_ROUNDS`` rounds have taken more than ``silence`` seconds.
 _MOST_ROUNDS, _LEAST_ROUNDS = 300, 24
-#: Any number of multiples of this, modulo 1, are evenly spread between 0 and 1.
+#: The golden ratio minus 1. For any n, its first n multiples, modulo 1, are spread evenly between 0
+#: and 1.
 _GOLDEN: Final = 0.6180339887498949
-#: A shorter pause (seconds) is a busy wait, as the system does not wake a thread so exactly.
+#: A pause ends with a busy wait of this many seconds, because the system may wake a thread late.
 _SHORTEST_SLEEP = 0.0003
-#: Seconds for which a thread checks for an event without a break, before it sleeps.
+#: A waiting thread checks its condition without a break for this many seconds. After that, the
+#: thread sleeps between two checks.
 _SPIN_SECONDS = 0.002
 
 
 def sweep(environment: Environment, *, most: int = _MOST_ROUNDS) -> Iterator[float]:
-    """Yield a number from 0 to 1 for each round, evenly spread. Slow rounds make them fewer."""
+    """Yield one number for each round, spread evenly from 0 to 1. Slow rounds mean fewer rounds."""
     start = time.perf_counter()
     for number in range(most):
         seconds = time.perf_counter() - start
@@ -50,7 +52,7 @@ def stay_busy(seconds: float) -> None:
 
 
 def poll_until(condition: Callable[[], object], seconds: float = _SPIN_SECONDS) -> bool:
-    """Wait until ``condition()`` is true; return ``False`` after ``seconds``.
+    """Wait until ``condition()`` is true. Return ``False`` if it is still false after ``seconds``.
 
     In the first 2 ms the condition is checked without a break, and later every 0.2 ms.
     """
@@ -73,17 +75,18 @@ class SecondThread:
         self._environment = environment
         self._rule = rule
         self._round: tuple[Callable[[], object], float] | None = None
-        self._begins = threading.Lock()  # released for each round
+        self._begins = threading.Lock()  # released to begin a round
         self._begins.acquire()
         self._firing = threading.Lock()
         self._ready = self._calling = self._returned = False
-        self._number = self._fired = 0  # the current round; the round that was fired last
+        # The number of the current round, and the number of the round that was fired last.
+        self._number = self._fired = 0
         self._ended = environment.start(self._main, rule)
 
     @classmethod
     @contextmanager
     def running(cls, environment: Environment, rule: str) -> Iterator[SecondThread]:
-        """A context with a second thread. Exceptions of the thread's calls break ``rule``."""
+        """A context manager that runs a second thread. If its calls raise, ``rule`` is broken."""
         second = cls(environment, rule)
         try:
             with frequent_switches():
@@ -94,7 +97,10 @@ class SecondThread:
         environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
 
     def arm(self, call: Callable[[], object], after: float) -> int:
-        """Let the thread make ``call`` ``after`` seconds from ``fire``; return the round number."""
+        """Begin a round: the thread makes ``call``, ``after`` seconds after ``fire``.
+
+        Return the number of the round.
+        """
         self._ready = self._calling = self._returned = False
         self._number += 1
         self._round = call, after
@@ -103,38 +109,38 @@ class SecondThread:
         return self._number
 
     def _begin(self) -> None:
-        # The lock is already free if the thread has not taken the previous round, or has ended.
+        # The lock is free if the second thread has not begun the previous round, or has ended.
         if self._begins.locked():
             self._begins.release()
 
     def fire(self, number: int) -> None:
-        """Start the time of round ``number``.
+        """Let the second thread make the call of round ``number``, after the time set by ``arm``.
 
-        No effect if that round is over: a thread of the implementation may call this late.
+        A late ``on_next`` may call this when the round is already over. Then nothing happens.
         """
         with self._firing:
             self._fired = max(self._fired, number)
 
     @property
     def is_armed(self) -> bool:
-        """Whether a round has begun, and was not fired yet."""
+        """Whether ``fire`` was not called yet for the current round."""
         return self._fired != self._number
 
     def wait_briefly(self, number: int) -> None:
-        """Wait until the call of round ``number`` has returned, but not long.
+        """Wait until the call of round ``number`` has returned, for a limited time.
 
-        The call may itself wait for the thread that waits here.
+        The time is limited, because the call itself may wait for the thread that waits here.
         """
         environment = self._environment
         poll_until(lambda: self._calling or number != self._number, environment.timeout / 6)
         poll_until(lambda: self._returned or number != self._number, environment.silence / 10)
 
     def wait_until_fired(self) -> None:
-        """Wait until another thread has fired this round."""
+        """Wait until another thread has called ``fire`` for this round."""
         self._wait(lambda: not self.is_armed, "the on_next of this round runs")
 
     def join(self, expected: str) -> None:
-        """Fire this round, if that was not done, and wait until its call has returned."""
+        """Call ``fire`` for this round, and wait until the call of the round has returned."""
         self.fire(self._number)
         self._wait(lambda: self._returned, expected)
 

@@ -1,4 +1,4 @@
-"""The kit's own publishers: one sends what a check tells it to, one works by itself."""
+"""The kit's publishers: a check controls an ``Upstream``; a ``CorrectSource`` works by itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rstreams_fast.tck.outcome import RAISED
 
 __all__ = ["CorrectSource", "TestError", "Upstream"]
 
-#: The most calls that a message shows; the history has them all.
+#: The largest number of calls in a message. The history has all calls.
 _SHOWN = 8
-#: More calls than any check causes: a subscriber that makes as many never ends.
+#: A check is abandoned after this many calls on a subscription. No check needs so many.
 _MOST_CALLS = 10_000
 
 
@@ -27,10 +27,10 @@ class TestError(Exception):
 
 
 class Upstream:
-    """The kit's publisher above a subscriber under test: it sends what the check tells it to.
+    """The kit's publisher above a subscriber under test. The check tells it which signals to send.
 
-    It is also the subscription: it records and judges the calls of ``request`` and ``cancel``. It
-    does not check that elements are requested.
+    The object is also the subscription: it records the calls of ``request`` and ``cancel``, and
+    flags calls that break a rule. It sends an element even if no element was requested.
     """
 
     def __init__(
@@ -40,15 +40,16 @@ class Upstream:
         self.subscriber = subscriber
         self.requests: list[Any] = []
         self.cancels = 0
-        self.answer: Callable[[], object] | None = None  # what request does before it returns
+        self.answer: Callable[[], object] | None = None  # called by request before it returns
         self._name = environment.name("subscription")
-        self._waiting_calls = waiting_calls  # how many calls wait for a call that overlaps them
-        self._terminal: tuple[int, str] | None = None  # the thread and name of a terminal signal
+        self._waiting_calls = waiting_calls  # this many calls wait for a call that overlaps them
+        # The thread in which a terminal signal is being sent, and the name of the signal.
+        self._terminal: tuple[int, str] | None = None
         self._running: list[tuple[int, str]] = []
         self._read = 0
         self._calls = 0
 
-    # -- Subscription ------------------------------------------------------------------------------
+    # -- the methods of a subscription -------------------------------------------------------------
 
     def request(self, n: Any, /) -> None:
         call = show_call("request", n)
@@ -91,12 +92,12 @@ class Upstream:
             if thread != me:
                 came = f"{call} while another thread is inside {other}"
                 flag("2.7", "calls on a subscription one after the other", came)
-        terminal = self._terminal  # read once: another thread may clear it now
+        terminal = self._terminal  # read the attribute only once: another thread may change it
         if terminal is not None and terminal[0] == me:
             name = terminal[1]
             flag("2.3", f"{name} calls nothing on the subscription", f"{call} from within {name}")
 
-    # -- the check's side --------------------------------------------------------------------------
+    # -- methods that the check calls --------------------------------------------------------------
 
     def send_subscription(self) -> None:
         self.send("on_subscribe", self)
@@ -105,9 +106,9 @@ class Upstream:
         self.send("on_next", element)
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Send a signal. An exception of the subscriber breaks §2.13.
+        """Send the signal ``name``. If the subscriber raises an exception, §2.13 is broken.
 
-        A call on the subscription from within a terminal signal breaks §2.3.
+        If the subscriber calls ``request`` or ``cancel`` in a terminal signal, §2.3 is broken.
         """
         shown = tuple(each for each in arguments if each is not self)
         self.environment.history.record_call("subscriber", name, *shown)
@@ -137,7 +138,7 @@ class Upstream:
         )
 
     def expect_request(self, rule: str = "2.1", expected: str = "a request(n)") -> int:
-        """Wait for the next unread request; return its ``n``."""
+        """Wait for the next call of ``request``, and return its ``n``."""
         self.environment.wait(lambda: self.requests[self._read :], rule, expected, self.came)
         n: int = self.requests[self._read]
         self._read += 1
@@ -150,8 +151,8 @@ class Upstream:
 class CorrectSource:
     """A correct publisher of ``create(0)``, ``create(1)`` ..., for one subscriber.
 
-    After ``count`` elements it completes, or fails with ``failure``. It is also the subscription.
-    One thread at a time sends; a request that comes meanwhile only adds to the demand (§1.3).
+    After ``count`` elements it completes, or fails with ``failure``. The object is also the
+    subscription. Only one thread at a time sends. Meanwhile, a request only adds demand (§1.3).
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class CorrectSource:
         self._next = 0
         self._demand = 0
         self._invalid: Exception | None = None
-        self._draining = True  # until on_subscribe has returned
+        self._draining = True  # so that no request sends before on_subscribe has returned
         self._lock = threading.Lock()
 
     def subscribe(self, subscriber: Any, /) -> None:

@@ -37,7 +37,7 @@ the other side has broken a rule first.
 
 _CHECK = "__tck_check__"
 _SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
-#: For each hook the methods that its result must have.
+#: Maps the name of a hook to the methods that the result of the hook must have.
 _METHODS = {
     "create_publisher": ("subscribe",),
     "create_failed_publisher": ("subscribe",),
@@ -67,7 +67,7 @@ def _at_least(least: int) -> tuple[str, Callable[[Any], bool]]:
 
 _SECONDS = ("seconds, a finite number > 0", _is_seconds)
 _FLAG = ("True or False", lambda value: isinstance(value, bool))
-#: What each setting must be, in words and as a test.
+#: Maps the name of a setting to its valid values: in words, and as a function that tests a value.
 _SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "timeout": _SECONDS,
     "silence": _SECONDS,
@@ -87,7 +87,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Check:
-    """One row of the table of checks.
+    """The description of one check.
 
     Attributes:
         name: The name of the official kit's check, or ``beyond_...`` for a check that the official
@@ -125,8 +125,8 @@ def check(
     Args:
         rule: The number of the rule, such as ``"1.9"``.
         grade: One of ``GRADES``.
-        needs: Names of properties that other checks establish, with commas. If such a check has
-            failed, this check is not run, because it would fail, too.
+        needs: Names of properties that other checks establish, separated by commas. If such a check
+            has failed, this check is not run, because it would fail, too.
         establishes: The name of the property that this check establishes if it passes.
 
     Returns:
@@ -150,10 +150,12 @@ def check(
 
 
 def list_checks(verification: type[Verification]) -> list[Check]:
-    """Return the checks of a verification: first those that others need, then by rule.
+    """Return the checks of a verification, in the order in which to run them.
+
+    Checks that establish a property come first. The other checks are sorted by rule.
 
     Args:
-        verification: A class.
+        verification: The class of a verification.
     """
     found: dict[str, Check] = {}
     for base in reversed(verification.__mro__):
@@ -175,9 +177,9 @@ def list_checks(verification: type[Verification]) -> list[Check]:
 
 
 def _stop(thread: threading.Thread) -> None:
-    """End the thread of an abandoned check: it may be in a loop that slows down other checks.
+    """End the thread of an abandoned check, because a thread in a loop slows down other checks.
 
-    A blocked thread is not ended. It is a daemon.
+    A blocked thread is not ended. It is a daemon, so the process can end without it.
     """
     if thread.ident is not None and thread.is_alive():
         ident = ctypes.c_ulong(thread.ident)
@@ -188,27 +190,27 @@ class Verification:
     """The base of all verifications, with their settings. An instance runs one check at a time."""
 
     timeout: float = 3.0
-    """The most seconds to wait for an event that must come. Only a broken implementation takes as
-    long.
+    """The kit waits at most this many seconds for an event that must come. Only a broken
+    implementation makes the kit wait so long.
     """
     silence: float = 0.05
-    """Seconds without a signal that count as silence."""
+    """After this many seconds without a signal, the kit assumes that no signal will come."""
     fail_on: str = SPEC
     """The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``."""
     not_claimed: tuple[str, ...] = ()
-    """Names (with ``*`` and ``?``) of ``strict`` checks that do not apply: the implementation does
-    not claim to do what they check, and the specification does not demand it.
+    """Names (with ``*`` and ``?``) of ``strict`` checks that do not apply. The implementation does
+    not claim to pass these checks, and the specification does not demand it.
     """
     asyncio_bound: bool = False
-    """Whether hooks, publishers and subscribers may only be called on a running asyncio loop. The
-    kit then runs a loop in a thread of its own and makes every call there; hooks may be
-    coroutine functions. Checks that call from several threads do not apply.
+    """Whether hooks, publishers and subscribers may only be called on a running asyncio loop. If
+    so, the kit runs a loop in its own thread, and makes every call there. Hooks may be coroutine
+    functions. Checks that make calls from several threads do not apply.
     """
 
     essential_hook: ClassVar[str] = ""
-    """The hook that a subclass must define: it makes the object to verify."""
+    """The name of the hook that a subclass must define. This hook makes the object to verify."""
     hooks: ClassVar[tuple[str, ...]] = ()
-    """The names of all hooks, to find them in objects that do not inherit from this class."""
+    """The names of all hooks. ``rstreams-fast tck`` looks for these names in any object."""
     settings: ClassVar[tuple[str, ...]] = (
         "timeout",
         "silence",
@@ -216,9 +218,9 @@ class Verification:
         "not_claimed",
         "asyncio_bound",
     )
-    """The names of all settings, to find them in objects that do not inherit from this class."""
+    """The names of all settings. ``rstreams-fast tck`` looks for these names in any object."""
     more_needs: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """Name of a check -> what it needs in this verification, in addition to its own ``needs``."""
+    """Maps the name of a check to properties that it needs in addition to its own ``needs``."""
 
     environment: Environment
 
@@ -236,13 +238,13 @@ class Verification:
 
     @classmethod
     def _defines(cls, hook: str) -> bool:
-        """Return whether the user has defined ``hook``, not the kit."""
+        """Return whether a class of the user defines ``hook``, rather than a class of the kit."""
         return not next(base for base in cls.__mro__ if hook in vars(base)).__module__.startswith(
             f"{__package__}."
         )
 
     def check_settings(self) -> None:
-        """Raise an error for a wrong setting: else the implementation might be blamed.
+        """Check the settings, because a wrong setting might make a correct implementation fail.
 
         Raises:
             HookFailed: A setting is wrong; the message names it.
@@ -253,7 +255,7 @@ class Verification:
             if not is_right(value):
                 raise HookFailed(f"{name} must be {wanted}, is {show(value)}")
 
-    # -- one check ---------------------------------------------------------------------------------
+    # -- running one check -------------------------------------------------------------------------
 
     def _run_check(self, row: Check, method: _Method) -> None:
         __tracebackhide__ = True
@@ -270,10 +272,10 @@ class Verification:
             raise raised
 
     def _run_in_a_thread(self, row: Check, method: _Method) -> BaseException | None:
-        """Run a check in a new thread; return its exception, or ``None``.
+        """Run a check in a new thread. Return the exception of the check, or ``None``.
 
-        The check is abandoned if nothing happens for longer than any wait of the kit, or if
-        elements come without end: its thread may never end.
+        The check's thread might never end. So the check is abandoned if elements come without end,
+        or if no call or signal happens for longer than the longest wait of the kit.
         """
         self._make_environment(row.rule)
         environment = self.environment
@@ -286,7 +288,7 @@ class Verification:
                     environment.verify()
                 finally:
                     environment.release()
-            except BaseException as error:  # handed to the caller below
+            except BaseException as error:  # _run_in_a_thread() returns the exception
                 raised.append(error)
             finally:
                 environment.ended.set()
@@ -318,10 +320,10 @@ class Verification:
             rule=rule, timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
         )
 
-    # -- for the checks ----------------------------------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------------------------
 
     def _hook(self, name: str, *arguments: Any) -> Any:
-        """Call the hook ``name`` and return its result, which may be ``None``.
+        """Call the hook ``name``. Return the result of the hook, or ``None``.
 
         Raises ``HookFailed`` if the hook raises, if its result lacks a method, or if the hook is a
         coroutine function and ``asyncio_bound`` is false.
@@ -379,6 +381,6 @@ class Verification:
             raise NotApplicable("asyncio_bound: all calls come from one loop")
 
     def _call_from_a_new_thread(self, call: Callable[[], object], rule: str) -> None:
-        """Make ``call`` in a thread that ``threading`` did not make; wait until it returns."""
+        """Call ``call`` in a thread that ``threading`` did not make, and wait until it returns."""
         ended = self.environment.start(call, rule)
         self.environment.wait(ended.is_set, rule, "the call returns", lambda: "it has not returned")

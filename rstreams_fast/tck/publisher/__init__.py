@@ -1,4 +1,4 @@
-"""Verification of a publisher."""
+"""``PublisherVerification``: the verification of a publisher."""
 
 from __future__ import annotations
 

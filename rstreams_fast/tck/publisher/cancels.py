@@ -1,6 +1,6 @@
 """Checks of ``cancel``: signals after it, its duration, and dropped references (§1.8, §3)."""
 
-# The checks have the names of the official kit, so that results of both can be compared.
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["CancelChecks"]
 
-#: More elements than any publisher is sending when it is cancelled.
+#: A cancelled publisher must stop before it has sent this many elements.
 _MORE_THAN_IN_FLIGHT = 2500
-#: Elements that would all come if a cancel were not seen.
+#: The checks that elements stop immediately after a cancel use this many elements.
 _MANY = 100
-#: The element from within whose on_next the kit cancels.
+#: The kit cancels within on_next of the element with this number, counted from 1.
 _CANCEL_AT = 3
-#: The part of the timeout for a check that a correct implementation may well not pass.
+#: Many correct implementations do not pass certain checks. So these checks wait only for this
+#: fraction of the timeout.
 _SHORT_PART = 1 / 6
 
 
 class CancelChecks:
     """Checks of §1.8, §3.5, §3.7, §3.12 and §3.13."""
 
-    # -- what follows ------------------------------------------------------------------------------
+    # -- signals after a cancel --------------------------------------------------------------------
 
     @check("1.8", needs="elements on request")
     def beyond_spec108_cancelMustStopTheElementsInTheEnd(self: Kit) -> None:
@@ -50,16 +51,17 @@ class CancelChecks:
 
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self: Kit) -> None:
-        """After a cancel from within on_next, elements stop: at once, if they come synchronously.
-        Look at the loop that sends: it should check the cancelled state before each element.
-        Where batches are handed to another thread, see the setting signals_after_cancel."""
+        """After a cancel from within on_next, no further element comes. If another thread than the
+        requesting thread sends the elements, a few may come.
+        Look at the loop that sends: it should check the cancelled state before each element. If a
+        thread sends batches of elements, set signals_after_cancel."""
         self._expect_cancel_at_once(_MANY)
 
     @check("1.8", STRICT, needs="elements on request")
     def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self: Kit) -> None:
-        """After a cancel from within on_next, elements stop at once even with unbounded demand.
-        Look at the loop for unbounded demand, if there is one: it should check the cancelled state,
-        too."""
+        """Even if the demand is unbounded, elements stop after a cancel from within on_next.
+        Look at the loop for unbounded demand, if there is one: it should check the cancelled state
+        before each element."""
         self._expect_cancel_at_once(UNBOUNDED)
 
     def _expect_cancel_at_once(self: Kit, demand: int) -> None:
@@ -70,7 +72,10 @@ class CancelChecks:
             raise RuleBroken("1.8", expected, f"{after} elements after it")
 
     def _cancel_within_on_next(self: Kit, demand: int, elements: int) -> tuple[int, bool]:
-        """Cancel in mid-stream. Return how many elements follow, and whether synchronously."""
+        """Cancel after some elements. Return the number of elements that came after the cancel.
+
+        Also return whether the requesting thread sent all elements.
+        """
         threads = {threading.get_ident()}
 
         def react(me: ProbeSubscriber) -> None:
@@ -94,7 +99,7 @@ class CancelChecks:
 
     @check("3.5", needs="elements on request")
     def beyond_spec108_cancelRacingWithSignalsMustBeSafe(self: Kit) -> None:
-        """One thread requests and another cancels while elements flow: no overlap, then silence.
+        """One thread requests while another thread cancels. Signals do not overlap, and stop.
         Look at the state that request, cancel and the sending loop share without a lock."""
         self._needs_threads()
         subscribers = []
@@ -109,7 +114,7 @@ class CancelChecks:
 
     @check("3.12", needs="elements on request")
     def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self: Kit) -> None:
-        """After a cancel in mid-stream the elements stop.
+        """After a cancel in the middle of a stream, the elements stop.
         Look at the loop that sends: it must check the cancelled state."""
         subscriber = self._subscriber_of(20)
         subscriber.request(10, 5)
@@ -117,13 +122,13 @@ class CancelChecks:
         subscriber.cancel()
         self._expect_settled(subscriber, rule="3.12")
 
-    # -- the call itself ---------------------------------------------------------------------------
+    # -- duration and repetition of cancel ---------------------------------------------------------
 
     @check("3.5", STRICT, needs="elements on request")
     def beyond_spec305_cancelShouldReturnSoon(self: Kit) -> None:
-        """The fastest of ten ``cancel()`` calls in mid-stream returns within ``responsivity``.
-        Look at what cancel waits for: joins, locks held while signalling, the closing of a source.
-        """
+        """The fastest of ten ``cancel()`` calls returns within ``responsivity`` seconds.
+        Look at what cancel waits for, such as the end of a thread, a lock that is held while
+        signalling, or the closing of a source."""
 
         def attempt() -> float:
             subscriber = self._subscriber_of(3, request=1)
@@ -136,8 +141,8 @@ class CancelChecks:
 
     @check("3.5", needs="elements on request")
     def beyond_spec305_cancelMustReturnWhileOnNextRuns(self: Kit) -> None:
-        """While on_next runs, another thread's cancel returns; it does not wait for on_next.
-        Look at locks held while signalling: cancel must not take them."""
+        """While on_next runs, another thread's cancel returns. It does not wait for on_next.
+        Look at locks that are held while signalling: cancel must not take them."""
         self._needs_threads()
         returned: list[bool] = []
 
@@ -169,8 +174,8 @@ class CancelChecks:
     def required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops(
         self: Kit,
     ) -> None:
-        """Further cancels do nothing.
-        Look at cancel: the second call must find nothing left to do."""
+        """A second and a third cancel have no effect.
+        Look at cancel: the first call must store that the subscription was cancelled."""
         subscriber = self._subscriber_of(1)
         for _ in range(3):
             subscriber.cancel()
@@ -178,8 +183,9 @@ class CancelChecks:
 
     @check("3.12", needs="elements on request")
     def beyond_spec312_requestAndCancelMustWorkFromFreeRunningThreads(self: Kit) -> None:
-        """Each call comes from a new thread that threading did not make, and works.
-        Look at thread-locals, at loops taken from the calling thread, at thread identity checks."""
+        """request and cancel work in new threads that the module threading did not make.
+        Look at thread-locals, at checks of the thread's identity, and at code that looks for an
+        event loop in the calling thread."""
         self._needs_threads()
         subscriber = self._subscriber_of(10)
         for _ in range(3):
@@ -189,14 +195,14 @@ class CancelChecks:
         subscriber.request(1)
         subscriber.expect_silence("3.12", "nothing after a cancel from any thread")
 
-    # -- references --------------------------------------------------------------------------------
+    # -- references to the subscriber --------------------------------------------------------------
 
     @check("3.13", needs="elements on request", establishes="references dropped by cancel")
     def required_spec313_cancelMustMakeThePublisherEventuallyDropAllReferencesToTheSubscriber(
         self: Kit,
     ) -> None:
         """After cancel, the publisher does not keep the subscriber alive.
-        Look at registries, closures, threads' locals and tracebacks that hold the subscriber."""
+        Look at registries, closures, thread-locals and tracebacks that refer to the subscriber."""
         self._expect_dropped("cancel", _take_one)
 
     @check("3.13", needs="references dropped by cancel")
@@ -230,7 +236,7 @@ class CancelChecks:
     @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
     def beyond_spec313_theSubscriberShouldBeDroppedAfterAnError(self: Kit) -> None:
         """After on_error the publisher does not keep the subscriber alive (§1.6).
-        Look at errors that the publisher keeps: a traceback keeps the frames it passed through."""
+        Look at errors that the publisher keeps: the traceback of an error keeps frames alive."""
 
         def use(subscriber: ProbeSubscriber) -> None:
             _provoke_error(subscriber)
@@ -265,7 +271,8 @@ class CancelChecks:
     ) -> None:
         """Expect that a subscriber is garbage-collected after ``use(subscriber)``.
 
-        Meanwhile the kit keeps the publisher and the result of ``use``.
+        The kit keeps the publisher and the result of ``use`` alive. ``part`` is the fraction of the
+        timeout for which the kit waits.
         """
         if publisher is None:
             publisher = self._publisher_up_to(3)

@@ -1,6 +1,7 @@
 """Checks of requests and cancels that come while a publisher goes idle.
 
-A check repeats the request or cancel in many rounds, in each round at another moment.
+A publisher goes idle when it has sent all requested elements and stops its sending loop. Each check
+repeats the request or cancel in many *rounds*, in each round at another moment.
 """
 
 # ruff: noqa: N802
@@ -27,31 +28,33 @@ if TYPE_CHECKING:
 
 __all__ = ["RaceChecks"]
 
-#: Requests by which the kit measures the time (window) in which a publisher goes idle.
+#: The kit requests this many elements to measure how long a publisher takes to go idle.
 _TRIALS = 8
-#: Seconds in which a publisher with its own thread usually goes idle after an element; and the
-#: longest time that is measured for other publishers.
+#: A publisher with its own thread usually goes idle within ``_WINDOW`` seconds after an element.
+#: For other publishers the kit measures this time, up to ``_LONGEST_WINDOW`` seconds.
 _WINDOW, _LONGEST_WINDOW = 0.001, 0.005
-#: Calls are made in the window and a little after it: up to this multiple of its length.
+#: The second thread makes its calls up to this multiple of the measured time after on_next.
 _WINDOW_MULTIPLE = 1.25
 #: The second thread calls up to this many seconds before the end of on_next. Then it waits for the
 #: GIL, and gets it soon afterwards, when the first thread may be at any step.
 _SECONDS_BEFORE_END = 0.0001
-#: The part of the rounds in which the second thread comes before the end of on_next.
+#: In this fraction of the rounds, the second thread makes its call before the end of on_next.
 _PART_BEFORE_END = 1 / 3
-#: How long a sender may take from an element to the last line that is counted (seconds).
+#: The kit counts the sending thread's lines for this many seconds after an element.
 _SECONDS_TO_LAST_LINE = 0.001
-#: The most lines that are all tried, one after the other; and the most that are tried at all.
+#: If the sending thread executes up to ``_FEW_LINES`` lines after an element, the kit stops the
+#: thread at each of them. Otherwise the kit stops it at up to ``_MOST_LINES`` lines, chosen evenly.
 _FEW_LINES, _MOST_LINES = 24, 200
-#: Elements after each of which the lines are counted.
+#: The kit counts the sending thread's lines after each of this many elements.
 _COUNTED_ELEMENTS = 3
-#: The part of the rounds in which the second thread asks before on_subscribe has returned.
+#: In this fraction of the rounds, the second thread requests before on_subscribe has returned.
 _PART_WITHIN_ON_SUBSCRIBE = 1 / 2
 #: The number of on_next calls that request one more element each.
 _REQUESTS_WITHIN_ON_NEXT = 3
-#: The most elements of a sweep; and the fewest, even if ``max_elements`` is less.
+#: A check needs ``max_elements`` elements, but at most ``_MOST_ELEMENTS``. It does not apply if
+#: ``max_elements`` is less than ``_FEWEST_ELEMENTS``.
 _MOST_ELEMENTS, _FEWEST_ELEMENTS = 600, 48
-#: Subscribers of a sweep in which each is used once.
+#: The largest number of rounds in a check that uses a new subscriber in each round.
 _SUBSCRIBERS = 40
 
 
@@ -60,7 +63,8 @@ class RaceChecks:
 
     @check("3.8", needs="elements on request")
     def beyond_spec308_aRequestMustWakeAnIdlePublisher(self: Kit) -> None:
-        """Hundreds of elements are requested, each at another time after the last one. All come.
+        """Hundreds of elements are requested one by one, each at another time after the previous
+        element. All come.
         Look at how the sending thread stops: it must see that the demand is 0, and mark itself as
         stopped, in one step."""
         self._needs_threads()
@@ -72,7 +76,7 @@ class RaceChecks:
             if number > self._elements():
                 break
             if number > _TRIALS and senders == {threading.get_ident()}:
-                break  # the publisher is always idle when request returns
+                break  # each element came within request: no thread goes idle later
             subscriber.request(1)
             self._expect_elements_so_far(subscriber, number)
             pause(_WINDOW * part**3)
@@ -82,8 +86,7 @@ class RaceChecks:
         """A thread requests while the publisher goes idle after another thread's element. Each
         request brings its element, hundreds of times.
         Look at how the sending thread stops: it must see that the demand is 0, and mark itself as
-        stopped, in one step. (By §2.7 a subscriber should not call request in two threads at
-        once.)"""
+        stopped, in one step. (By §2.7 a subscriber's requests should not overlap.)"""
         with self._idle_window() as idle:
             subscriber = self._subscriber_of(self._elements(), on_next=idle.on_next)
             for number, part in enumerate(sweep(self.environment), 1):
@@ -97,11 +100,10 @@ class RaceChecks:
 
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_aRequestAtAnyStepOfTheSenderShouldCount(self: Kit) -> None:
-        """After an element the kit stops the sending thread at one line, and another thread
-        requests. The request counts.
+        """After an element, the kit stops the sending thread at a line, and another thread requests
+        an element. The requested element comes.
         Look at values that the sending thread has read before that line: they may have changed.
-        (The kit sees only lines in Python. By §2.7 a subscriber should not call request in two
-        threads at once.)"""
+        (The kit sees only lines in Python. By §2.7 a subscriber's requests should not overlap.)"""
         self._needs_threads()
         with SecondThread.running(self.environment, "3.16") as second:
             stops = _SenderStops(second)
@@ -118,7 +120,7 @@ class RaceChecks:
                 self._expect_elements_so_far(subscriber, asked + 2, stops.place)
 
     def _count_lines(self: Kit, stops: _SenderStops, subscriber: ProbeSubscriber) -> None:
-        """Let the sender send some elements, and see how many lines it executes after each."""
+        """Count the lines that the sending thread executes after an element, for some elements."""
         for number in range(1, min(_COUNTED_ELEMENTS, self.max_elements) + 1):
             stops.count()
             subscriber.request(1)
@@ -128,9 +130,10 @@ class RaceChecks:
 
     @check("1.7", STRICT, needs="on_complete")
     def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self: Kit) -> None:
-        """While one thread's request brings the last element and the end, another thread requests.
-        Look at the end of the source: only one thread may send the terminal signal. (By §2.7
-        a subscriber should not call request in two threads at once.)"""
+        """Another thread requests while the last element and on_complete come: on_complete comes
+        only once.
+        Look at the end of the source: only one thread may send the terminal signal. (By §2.7 a
+        subscriber's requests should not overlap.)"""
         subscribers = []
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
@@ -146,8 +149,8 @@ class RaceChecks:
     @check("3.12", needs="elements on request")
     def beyond_spec312_aCancelWhileThePublisherGoesIdleMustHold(self: Kit) -> None:
         """A thread cancels while the publisher goes idle: later requests bring nothing.
-        Look at the mark that the publisher is idle: it must not overwrite the cancelled state, nor
-        use what cancel clears."""
+        Look at the code that marks the publisher as idle: it must not overwrite the cancelled
+        state, nor use an attribute that cancel clears."""
         subscribers = []
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
@@ -165,9 +168,9 @@ class RaceChecks:
 
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_demandFromSignalsAndAThreadShouldAddUp(self: Kit) -> None:
-        """on_subscribe, on_next and another thread call request at once: each request counts.
+        """on_subscribe, on_next and another thread call request: all requested elements come.
         Look at how demand is added, and at requests before on_subscribe has returned. (By §2.7 a
-        subscriber should not call request in two threads at once.)"""
+        subscriber's requests should not overlap.)"""
         with self._idle_window() as idle:
             for part in sweep(self.environment, most=ROUNDS):
 
@@ -187,14 +190,17 @@ class RaceChecks:
                 idle.join("request(1) returns")
                 self._expect_elements_so_far(subscriber, 2 + 3 + _REQUESTS_WITHIN_ON_NEXT)
 
-    # -- rounds ------------------------------------------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------------------------
 
     def _elements(self: Kit) -> int:
         return min(_MOST_ELEMENTS, max(_FEWEST_ELEMENTS, self.max_elements))
 
     @contextmanager
     def _idle_window(self: Kit) -> Iterator[_IdleWindow]:
-        """Measure how long the publisher takes to go idle; start a thread for calls meanwhile."""
+        """Measure how long the publisher takes to go idle, and start a second thread.
+
+        The second thread makes calls while the publisher goes idle.
+        """
         self._needs_threads()
         with SecondThread.running(self.environment, "3.16") as second:
             idle = _IdleWindow(second)
@@ -208,7 +214,9 @@ class RaceChecks:
 
     @staticmethod
     def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int, place: str = "") -> None:
-        """Wait for ``count`` elements; usually return within microseconds after the last one."""
+        """Wait for ``count`` elements. Return within microseconds after the last one, if it comes
+        soon.
+        """
         if not poll_until(lambda: subscriber.received >= count):
             expected = f"{count} elements for as many requests"
             if place:
@@ -218,9 +226,9 @@ class RaceChecks:
     def _expect_no_more(
         self: Kit, subscribers: list[ProbeSubscriber], rule: str, expected: str
     ) -> None:
-        """Expect no unread signals, except for subscribers whose stream has ended.
+        """Expect that no subscriber whose stream goes on has unread signals.
 
-        (These subscribers flag a second terminal signal themselves.)
+        (A subscriber whose stream has ended flags a second terminal signal itself.)
         """
 
         def noise() -> list[ProbeSubscriber]:
@@ -232,7 +240,7 @@ class RaceChecks:
 
 
 class _IdleWindow:
-    """The short time in which a publisher goes idle, after the end of an ``on_next``."""
+    """Times a call of a second thread, so that the publisher goes idle at the same moment."""
 
     def __init__(self, second: SecondThread) -> None:
         self.second = second
@@ -242,16 +250,16 @@ class _IdleWindow:
         self._round = 0
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """The reaction to each ``on_next``. The first one in a round fires the second thread."""
+        """The reaction to ``on_next``. The first call in a round calls ``SecondThread.fire``."""
         self._last = threading.get_ident(), time.perf_counter()
         if self.second.is_armed:
             self.second.fire(self._round)
             stay_busy(self._busy_seconds)
 
     def measure(self) -> None:
-        """Note the time since the last ``on_next``, if it ran in this thread.
+        """Record the time since the last ``on_next``, if this thread called the ``on_next``.
 
-        Call this when ``request`` has returned.
+        Call this method when ``request`` has returned: then the publisher is idle.
         """
         thread, came = self._last
         if thread == threading.get_ident():
@@ -268,7 +276,7 @@ class _IdleWindow:
         if self._measured:
             after = statistics.median(self._measured) * _WINDOW_MULTIPLE * part
         else:
-            after = _WINDOW * part**3  # not measured: most likely it goes idle soon
+            after = _WINDOW * part**3  # no time was measured, but most publishers go idle soon
         self._round = self.second.arm(call, after)
 
     def wait_briefly(self) -> None:
@@ -278,7 +286,8 @@ class _IdleWindow:
     def join(self, expected: str) -> None:
         """Wait until the call of this round has returned.
 
-        First wait for the ``on_next`` of this round: if it came late, it would fire the next round.
+        First wait for the ``on_next`` of this round. If this ``on_next`` came in the next round, it
+        would start the call of the next round too early.
         """
         self.second.wait_until_fired()
         self.second.join(expected)
@@ -298,7 +307,7 @@ class _SenderStops:
         return self._trace.place
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """The reaction to each ``on_next``. The first one in a round starts to count lines."""
+        """The reaction to ``on_next``. The first call in a round starts to count lines."""
         self._trace.begin()
 
     def count(self) -> None:
@@ -310,7 +319,7 @@ class _SenderStops:
         self._lines = max(self._lines, self._trace.lines)
 
     def line_numbers(self, environment: Environment) -> Iterator[int]:
-        """Yield the number of each line, or of as many lines as there is time for."""
+        """Yield the number of each line, or of fewer lines if there is no time for all lines."""
         for number, part in enumerate(sweep(environment, most=min(self._lines, _MOST_LINES)), 1):
             yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
 
@@ -327,7 +336,8 @@ class _SenderStops:
     def join(self, expected: str) -> None:
         """End the round.
 
-        Do not wait long for the sender to be stopped: it may go idle before it reaches the line.
+        The sending thread may go idle before it reaches the chosen line. So do not wait long for
+        the thread to be stopped.
         """
         poll_until(lambda: not self._second.is_armed, _SECONDS_TO_LAST_LINE)
         self._second.join(expected)

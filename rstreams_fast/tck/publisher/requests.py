@@ -1,6 +1,6 @@
 """Checks of ``request``: its recursion, its duration, its demand and its argument (§3)."""
 
-# The checks have the names of the official kit, so that results of both can be compared.
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestChecks"]
 
-#: Recursion that goes deeper than this, one level for each element, has no bound.
+#: If on_next is nested deeper than this, the kit assumes that the depth has no bound.
 _BOUND = 50
 _REQUESTS_PER_THREAD = 50
-#: The most negative request is minus this number.
+#: A negative request is a random number, at least minus this number.
 _MOST_NEGATIVE = 2**31
-#: The message of the error for request(-1) should have one of these texts in it.
+#: The message of the error for request(-1) should contain one of these texts.
 _WORDS_OF_309 = ("3.9", "non-positive subscription request", "negative subscription request")
 
 
 class RequestChecks:
     """Checks of §3.2 to §3.4, §3.6, §3.8, §3.9 and §3.17."""
 
-    # -- when, how deep, how soon ------------------------------------------------------------------
+    # -- recursion and duration of request ---------------------------------------------------------
 
     @check("3.2", needs="elements on request")
     def required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe(
@@ -60,7 +60,8 @@ class RequestChecks:
 
     @check("3.3", STRICT, needs="elements on request")
     def beyond_spec303_recursionShouldStayWithinTheBoundedDepth(self: Kit) -> None:
-        """If each on_next requests the next element, on_next is nested at most ``bounded_depth``.
+        """If each on_next requests the next element, calls of on_next are nested at most
+        ``bounded_depth`` deep.
         Look at code that runs only later in a stream: when a buffer is full, or a burst ends."""
         self._expect_depth(self.bounded_depth)
 
@@ -85,7 +86,7 @@ class RequestChecks:
 
     @check("3.4", STRICT, needs="elements on request")
     def beyond_spec304_requestShouldReturnSoon(self: Kit) -> None:
-        """The fastest of ten ``request(1)`` calls returns within ``responsivity``.
+        """The fastest of ten ``request(1)`` calls returns within ``responsivity`` seconds.
         Look at what request waits for: it should add demand and return, or send one element."""
 
         def attempt() -> float:
@@ -96,18 +97,18 @@ class RequestChecks:
 
         self._expect_soon("3.4", "request(1)", attempt)
 
-    # -- how much ----------------------------------------------------------------------------------
+    # -- demand ------------------------------------------------------------------------------------
 
     @check("3.6", needs="on_subscribe")
     def required_spec306_afterSubscriptionIsCancelledRequestMustBeNops(self: Kit) -> None:
-        """Requests after cancel bring nothing.
-        Look at request: it must see that the subscription was cancelled."""
+        """Requests after cancel bring no signal.
+        Look at request: it must check whether the subscription was cancelled."""
         self._expect_nothing_after_cancel(1, 1, 1)
 
     @check("3.6", STRICT, needs="on_subscribe")
     def beyond_spec306_afterCancelInvalidRequestsMustBeNops(self: Kit) -> None:
-        """After cancel, not even request(0), request("1") or request(None) is answered.
-        Look at the order of the checks in request: the cancelled state comes first."""
+        """After cancel, request(0), request("1") and request(None) bring no signal either.
+        Look at the order of the checks in request: first check the cancelled state."""
         self._expect_nothing_after_cancel(0, -1, "1", None, 1.5, True)
 
     def _expect_nothing_after_cancel(self: Kit, *requests: object) -> None:
@@ -119,8 +120,8 @@ class RequestChecks:
     @check("3.8", STRICT, needs="elements on request")
     def beyond_spec308_demandFromSeveralThreadsShouldAddUp(self: Kit) -> None:
         """Four threads request fifty times each: two hundred elements come, one at a time.
-        Look at how demand is added: ``demand += n`` is two steps. (By §2.7 a subscriber should not
-        call request in two threads at once.)"""
+        Look at how demand is added: ``demand += n`` is two steps. (By §2.7 a subscriber's requests
+        should not overlap.)"""
         self._needs_threads()
         subscriber = self._subscriber_of(THREADS * _REQUESTS_PER_THREAD + 10)
 
@@ -136,9 +137,9 @@ class RequestChecks:
 
     @check("3.8", needs="elements on request")
     def beyond_spec308_demandFromWithinSignalsMustAddUp(self: Kit) -> None:
-        """Requests add up while earlier requests are unfulfilled: all requested elements come.
+        """Requests within signals add to the demand that is left: all requested elements come.
         Look at request: it must add ``n`` to the demand that is left."""
-        portions = {1: 3, 2: 1}  # number of elements received -> how many more to request
+        portions = {1: 3, 2: 1}  # maps the number of received elements to the next request
 
         def react(me: ProbeSubscriber) -> None:
             if me.received in portions:
@@ -201,7 +202,7 @@ class RequestChecks:
 
     @check("3.17", needs="elements on request")
     def beyond_spec317_demandMustNotWrapAround(self: Kit) -> None:
-        """Requests from within on_next add up to ``2**63``, then to ``2**64``: elements go on.
+        """Requests from within on_next add up to ``2**63``, then to ``2**64``. Elements still come.
         Look at the addition of demand: it must stay at 2**63 - 1, not begin again at zero."""
 
         def react(me: ProbeSubscriber) -> None:
@@ -215,25 +216,25 @@ class RequestChecks:
 
     @check("3.17", needs="elements on request")
     def beyond_spec317_manySmallRequestsMustAddUp(self: Kit) -> None:
-        """1200 requests of one, one after the other, bring 1200 elements.
-        Look at what happens for each request: a queue that fills, a counter that wraps."""
+        """1200 calls of ``request(1)``, one after the other, bring 1200 elements.
+        Look at what each request changes, such as a queue that fills or a counter that wraps."""
         subscriber = self._subscriber_of(LONG_STREAM)
         while subscriber.requested < LONG_STREAM and not self._is_late():
             subscriber.request(1)
         count = subscriber.requested
         subscriber.wait_for_elements(count, "3.17", f"{count} elements for {count} requests")
 
-    # -- invalid numbers ---------------------------------------------------------------------------
+    # -- invalid requests --------------------------------------------------------------------------
 
     @check("3.9", needs="on_subscribe", establishes="on_error for request(0)")
     def required_spec309_requestZeroMustSignalIllegalArgumentException(self: Kit) -> None:
-        """``request(0)`` is answered by on_error.
+        """After ``request(0)`` the publisher calls on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
         self._expect_request_error(0)
 
     @check("3.9", needs="on_error for request(0)")
     def required_spec309_requestNegativeNumberMustSignalIllegalArgumentException(self: Kit) -> None:
-        """A negative request is answered by on_error.
+        """After a negative request the publisher calls on_error.
         Look at the first lines of request: the error goes to on_error, and is not raised."""
         self._expect_request_error(-random.randint(1, _MOST_NEGATIVE))  # noqa: S311
 
@@ -241,7 +242,7 @@ class RequestChecks:
     def optional_spec309_requestNegativeNumberMaySignalIllegalArgumentExceptionWithSpecificMessage(
         self: Kit,
     ) -> None:
-        """The error's text names the rule.
+        """The text of the error for a negative request names the rule 3.9.
         Look at the text of the ValueError."""
         text = str(self._expect_request_error(-random.randint(1, _MOST_NEGATIVE)))  # noqa: S311
         if not any(words in text for words in _WORDS_OF_309):
@@ -249,14 +250,15 @@ class RequestChecks:
 
     @check("3.9", PYTHON, needs="on_error for request(0)")
     def beyond_spec309_theErrorShouldBeAValueError(self: Kit) -> None:
-        """``request(0)`` is answered by a ValueError, for Java's IllegalArgumentException.
-        Look at the type of the error that request hands to on_error."""
+        """The error for ``request(0)`` is a ValueError. (In Java: an IllegalArgumentException.)
+        Look at the type of the error that request passes to on_error."""
         self._expect_request_error(0, ValueError)
 
     @check("3.9", PYTHON, needs="on_error for request(0)")
     def beyond_spec309_aRequestOfNoIntShouldSignalATypeError(self: Kit) -> None:
-        """request(True), request(1.5), request("1") and request(None) are answered by TypeError.
-        Look at the check of n: it comes before any comparison or addition; a bool is no count."""
+        """The error for request(True), request(1.5), request("1") and request(None) is a TypeError.
+        Look at the check of n: it must come before any comparison or addition, and refuse a bool.
+        """
         for n in (True, 1.5, "1", None):
             self._expect_request_error(n, TypeError)
 
@@ -269,8 +271,8 @@ class RequestChecks:
 
     @check("3.9", STRICT, needs="elements on request, on_error for request(0)")
     def beyond_spec309_anInvalidRequestFromWithinOnNextShouldBeSignalledAfterIt(self: Kit) -> None:
-        """``request(0)`` from within on_next brings on_error, after on_next has returned.
-        Look at how the error reaches the loop that sends: it should not overtake on_next."""
+        """After ``request(0)`` from within on_next, on_error comes when on_next has returned.
+        Look at request: it should leave the error to the loop that sends."""
         within: list[str] = []
 
         def react(me: ProbeSubscriber) -> None:

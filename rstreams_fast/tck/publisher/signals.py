@@ -1,6 +1,6 @@
-"""Checks of what a publisher signals: how much, in which order, and how it ends (§1.1 to §1.7)."""
+"""Checks of a publisher's signals: their number, their order, and the end (§1.1 to §1.7)."""
 
-# The checks have the names of the official kit, so that results of both can be compared.
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ELEMENTS_BEFORE_FAILURE = 3
 class SignalChecks:
     """Checks of §1.1 to §1.7."""
 
-    # -- how much ----------------------------------------------------------------------------------
+    # -- the number of elements --------------------------------------------------------------------
 
     @check("1.1", needs="on_subscribe", establishes="elements on request")
     def required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements(
         self: Kit,
     ) -> None:
-        """No element comes before a request, and then exactly as many as were requested.
+        """No element comes before a request. After requests, as many elements come as requested.
         Look at where demand is read, and whether it is counted down for each element."""
         subscriber = self._subscriber(self._publisher_up_to(5))
         subscriber.expect_silence("1.1", "nothing before the first request")
@@ -47,7 +47,7 @@ class SignalChecks:
     def beyond_spec101_aLongStreamMustKeepCountAndOrder(self: Kit) -> None:
         """1200 elements are requested in portions of different sizes. All come, none is None, and
         then the stream ends, unless max_elements says that it never does.
-        Look at how demand is counted down, where one burst of elements ends and the next begins."""
+        Look at how demand is counted down between two bursts of elements."""
         subscriber = self._subscriber_of(LONG_STREAM)
         portion = 1
         while subscriber.requested < LONG_STREAM:
@@ -60,18 +60,19 @@ class SignalChecks:
 
     @check("1.2", needs="on_complete")
     def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self: Kit) -> None:
-        """Ten elements of a stream of three are requested: three come, then on_complete.
+        """Ten elements are requested from a stream of three: three come, then on_complete.
         Look at the end of the source: demand that is left must not keep the stream open."""
         subscriber = self._subscriber_of(3, completes=True, request=10)
         subscriber.expect_elements(3, "1.2")
         subscriber.expect_completion("1.2", "on_complete after the third and last element")
 
-    # -- one at a time -----------------------------------------------------------------------------
+    # -- signals that overlap ----------------------------------------------------------------------
 
     @check("1.3", needs="on_complete")
     def stochastic_spec103_mustSignalOnMethodsSequentially(self: Kit) -> None:
-        """Signals never overlap while every on_next asks for one more, many times over.
-        Look at which thread may signal: one at a time, and the others leave their work to it."""
+        """Signals do not overlap while each on_next requests one more element, in many streams.
+        Look at which thread may signal: only one at a time. Other threads leave their signals to
+        that thread."""
 
         def ask(me: ProbeSubscriber) -> None:
             me.request(1)
@@ -85,8 +86,8 @@ class SignalChecks:
     @check("1.3", STRICT, needs="elements on request")
     def beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests(self: Kit) -> None:
         """While on_next runs, another thread's request does not start a second on_next.
-        Look at request: a thread that finds another one signalling adds its demand and returns.
-        (By §2.7 a subscriber should not call request in two threads at once.)"""
+        Look at request: if another thread is signalling, request must add the demand and return.
+        (By §2.7 a subscriber's requests should not overlap.)"""
         self._needs_threads()
 
         def react(me: ProbeSubscriber) -> None:
@@ -113,8 +114,8 @@ class SignalChecks:
     @check("1.3", needs="on_complete")
     def beyond_spec103_signalsMustNotOverlapOnNext(self: Kit) -> None:
         """While on_next runs, no other thread signals, neither the next element nor the end.
-        Look at which thread may signal: one at a time, and the others leave their work to it, also
-        on_complete."""
+        Look at which thread may signal: only one at a time. Other threads leave their signals, even
+        on_complete, to that thread."""
         subscriber = self._subscriber_of(
             3, completes=True, on_next=self._wait_for_next_signal, request=5
         )
@@ -123,7 +124,7 @@ class SignalChecks:
     @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
     def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self: Kit) -> None:
         """While on_next runs, another thread calls request(-1). on_error comes after on_next.
-        Look at how request refuses: the thread that is signalling must send the on_error."""
+        Look at how request refuses n: the thread that is signalling must call on_error."""
         self._needs_threads()
 
         def react(me: ProbeSubscriber) -> None:
@@ -134,12 +135,12 @@ class SignalChecks:
         subscriber = self._subscriber_of(3, on_next=react, request=1)
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
 
-    # -- failure -----------------------------------------------------------------------------------
+    # -- publishers that fail ----------------------------------------------------------------------
 
     @check("1.4")
     def optional_spec104_mustSignalOnErrorWhenFails(self: Kit) -> None:
-        """A failed publisher says so by on_error, after on_subscribe, instead of raising.
-        Look at what subscribe does when the publisher has failed: it must not raise."""
+        """subscribe of a failed publisher calls on_subscribe, then on_error, and does not raise.
+        Look at what subscribe does when the publisher has failed."""
         self._expect_rejection("1.4")
 
     @check("1.9")
@@ -147,7 +148,8 @@ class SignalChecks:
         self: Kit,
     ) -> None:
         """A publisher that rejects a subscriber calls on_subscribe, then on_error.
-        Look at how subscribe rejects: with a subscription that does nothing, then on_error."""
+        Look at subscribe: to reject a subscriber, pass a subscription that does nothing to
+        on_subscribe, then call on_error."""
         self._expect_rejection("1.9")
 
     def _expect_rejection(self: Kit, rule: str) -> ProbeSubscriber:
@@ -160,7 +162,7 @@ class SignalChecks:
 
     @check("1.4")
     def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self: Kit) -> None:
-        """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
+        """If a source fails after some elements, on_error comes, and not on_complete.
         Look at the code that catches the source's exception: it must not call on_complete."""
         publisher = self._make_optional("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
         subscriber = self._subscriber(publisher)
@@ -171,13 +173,13 @@ class SignalChecks:
         subscriber.request(1)
         subscriber.expect_nothing_more("1.7", "nothing after on_error")
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end of a stream -----------------------------------------------------------------------
 
     @check("1.5", needs="elements on request", establishes="on_complete")
     def required_createPublisher1MustProduceAStreamOfExactly1Element(self: Kit) -> None:
         """``create_publisher(1)`` gives one element and ends.
         Look at create_publisher itself: many checks need exactly the number of elements that they
-        pass to it. on_complete may wait for one more request, not longer."""
+        pass to it. on_complete may wait for one more request, but not longer."""
         self._expect_exactly(1)
 
     @check("1.5", needs="on_complete")
@@ -189,8 +191,8 @@ class SignalChecks:
 
     @check("1.5", needs="on_complete")
     def required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates(self: Kit) -> None:
-        """After its last element the stream completes, and stays silent.
-        Look at the end of the source. on_complete may wait for one more request, not longer."""
+        """After the last element on_complete comes, and no further signal.
+        Look at the end of the source. on_complete may wait for one more request, but not longer."""
         self._expect_exactly(3).expect_silence("1.7", "nothing after on_complete")
 
     def _expect_exactly(self: Kit, count: int) -> ProbeSubscriber:
@@ -217,8 +219,8 @@ class SignalChecks:
     @check("1.5", STRICT, needs="on_complete")
     def beyond_spec105_onCompleteShouldNeedNoFurtherRequest(self: Kit) -> None:
         """All three elements of a stream are requested: on_complete comes without another request.
-        Look at the end of the source: check for it when the demand is used up, too. A subscriber
-        that needs no more elements requests none, and would never learn of the end."""
+        Look at the code that finds the end of the source: it should also run when the demand is
+        used up. A subscriber that needs no more elements would otherwise never get on_complete."""
         subscriber = self._subscriber_of(3, completes=True)
         subscriber.request(1, 2)
         subscriber.expect_elements(3, "1.5")
@@ -244,19 +246,19 @@ class SignalChecks:
     @check("1.6", needs="on_complete")
     def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self: Kit) -> None:
         """After on_complete, request and cancel do nothing and raise nothing.
-        Look at request and cancel after the end: they must see that the subscription is over."""
+        Look at request and cancel: they must check whether the stream has ended."""
         self._expect_nothing_after_end("1.6", 1, 2, UNBOUNDED)
 
     @check("1.6", STRICT, needs="on_complete")
     def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self: Kit) -> None:
-        """After on_complete, not even request(-1) or request("1") is answered.
+        """After on_complete, request(-1) and request("1") bring no signal either.
         Look at the order of the checks in request: first check whether the stream has ended."""
         self._expect_nothing_after_end("1.6", 0, -1, "1", None, 2**64)
 
     @check("1.7", needs="on_complete")
     def required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled(self: Kit) -> None:
-        """Requests after on_complete bring nothing.
-        Look at request after the end: it must see that the subscription is over."""
+        """Requests after on_complete bring no signal.
+        Look at request: it must check whether the stream has ended."""
         self._expect_nothing_after_end("1.7", 10)
 
     def _expect_nothing_after_end(self: Kit, rule: str, *requests: object) -> None:
@@ -270,7 +272,7 @@ class SignalChecks:
 
     @check("1.7", needs="on_error for request(0)")
     def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self: Kit) -> None:
-        """After the on_error that request(-1) brings, requests bring nothing.
+        """After request(-1) and its on_error, requests bring no signal.
         Look at the state of the subscription after request(-1): it must have ended."""
         subscriber = self._subscriber(self._publisher_up_to(10), request=-1)
         subscriber.expect_error("3.9", "on_error for request(-1)")
@@ -280,8 +282,7 @@ class SignalChecks:
     @check("1.7", needs="on_complete, on_error for request(0)")
     def beyond_spec107_oneEndMustBeTheOnlyOne(self: Kit) -> None:
         """Two invalid requests are made within the last on_next: only one terminal signal comes.
-        Look at terminal signals that wait to be sent: only the first one, an error or the end, may
-        be kept."""
+        Look at terminal signals that wait to be sent: only the first one may be kept."""
         subscriber = self._subscriber_of(
             1, completes=True, on_next=lambda me: me.request(0, -1, 1), request=1
         )
@@ -290,8 +291,8 @@ class SignalChecks:
 
     @check("1.7")
     def beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher(self: Kit) -> None:
-        """After the on_error of a failed publisher, requests bring nothing.
-        Look at the subscription that a failed publisher gives: it must do nothing."""
+        """After the on_error of a failed publisher, requests bring no signal.
+        Look at the subscription that a failed publisher makes: its methods must do nothing."""
         subscriber = self._expect_rejection("1.4")
         subscriber.request(1)
         subscriber.expect_silence("1.7", "nothing after on_error")

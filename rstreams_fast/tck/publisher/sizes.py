@@ -6,8 +6,8 @@ from typing import Final
 
 __all__ = ["LONG_STREAM", "ROUNDS", "THREADS"]
 
-#: So many elements that buffers fill, counters wrap, and bursts end.
+#: A long stream has so many elements that buffers fill, buffer indices wrap, and bursts end.
 LONG_STREAM: Final = 1200
-#: How often a race is run, and by how many threads.
+#: How often a check repeats a race, and how many threads take part.
 ROUNDS: Final = 20
 THREADS: Final = 4

@@ -1,6 +1,6 @@
-"""Checks of ``subscribe``, several subscribers (§1.9 to §1.11), and wrong subscribers (§2)."""
+"""Checks of ``subscribe``, several subscribers (§1.9 to §1.11), and failing subscribers (§2)."""
 
-# The checks have the names of the official kit, so that results of both can be compared.
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SubscribersChecks:
 
     @check("1.9", STRICT, needs="on_subscribe")
     def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self: Kit) -> None:
-        """Several threads call subscribe at once: each subscriber first gets one on_subscribe.
-        Look at what subscribe shares between subscribers."""
+        """Several threads call subscribe at the same time. Each subscriber gets one on_subscribe.
+        Look at state that several calls of subscribe share."""
         self._needs_threads()
         publisher = self._publisher_up_to(3)
         subscribers = [ProbeSubscriber(self.environment) for _ in range(THREADS)]
@@ -65,9 +65,10 @@ class SubscribersChecks:
 
     @check("1.10", STRICT, needs="on_subscribe")
     def beyond_spec110_theSameSubscriberTwiceShouldBeRejected(self: Kit) -> None:
-        """If two threads subscribe the same subscriber at once, it gets only one subscription.
-        Look at the registry of subscribers, if there is one: a thread must look the subscriber up
-        and enter it in one step. A publisher without a registry fails here, and need not pass."""
+        """Two threads subscribe the same subscriber at the same time. It gets one subscription.
+        Look at the publisher's list of subscribers, if there is one: a thread must look the
+        subscriber up and add it in one step. A publisher without a list need not pass this check.
+        """
         self._needs_threads()
         publisher = self._publisher_up_to(3)
         subscriber = ProbeSubscriber(self.environment)
@@ -75,7 +76,7 @@ class SubscribersChecks:
         def attempt() -> None:
             try:
                 self.environment.call(publisher.subscribe, subscriber)
-            except RuntimeError as refused:  # one way to refuse: the caller has broken §1.10
+            except RuntimeError as refused:  # allowed, because the caller has broken §1.10
                 self.environment.history.add(f"publisher refused by {refused!r}")
 
         self.environment.history.record_call_text(
@@ -88,8 +89,8 @@ class SubscribersChecks:
 
     @check("1.11", STRICT, needs="on_subscribe", establishes="a second subscriber")
     def optional_spec111_maySupportMultiSubscribe(self: Kit) -> None:
-        """Two subscribers of one publisher are both given a subscription, and no error.
-        Look at whether the publisher is meant for one subscriber: then set
+        """Two subscribers of one publisher both get a subscription, and no error.
+        Look at whether the publisher is meant for only one subscriber. If so, set
         max_supported_subscribers = 1."""
         subscribers = self._subscribers(2, 1)
         self.environment.expect_quiet(
@@ -109,8 +110,8 @@ class SubscribersChecks:
     def optional_spec111_registeredSubscribersMustReceiveOnNextOrOnCompleteSignals(
         self: Kit,
     ) -> None:
-        """Each of two subscribers gets an element or the end.
-        Look at whether a second subscriber is kept waiting for ever."""
+        """Each of two subscribers gets an element or on_complete.
+        Look at whether the second subscriber waits for ever."""
         subscribers = self._subscribers(2, 1)
         for subscriber in subscribers:
             subscriber.request(1)
@@ -124,8 +125,8 @@ class SubscribersChecks:
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingOneByOne(  # noqa: E501
         self: Kit,
     ) -> None:
-        """Three subscribers that ask at different rates get the same five elements in order.
-        Look at how elements are handed to subscribers that are behind."""
+        """Three subscribers that request at different times get the same five elements in order.
+        Look at how elements are kept for subscribers that request later."""
         first, second, third = self._subscribers(3, 5, completes=True)
         steps = [(first, 1), (second, 2), (first, 1), (third, 3), (third, 1), (third, 1)]
         for subscriber, count in [*steps, (second, 3), (first, 2), (first, 1)]:
@@ -139,15 +140,16 @@ class SubscribersChecks:
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfront(  # noqa: E501
         self: Kit,
     ) -> None:
-        """Three subscribers that ask for everything at once get the same elements in order.
-        Look at whether elements sent to the first are kept for the others."""
+        """Three subscribers that request all elements in one call get the same elements in order.
+        Look at whether elements that the first subscriber got are kept for the others."""
         self._expect_same_upfront(completes=False)
 
     @check("1.11", STRICT, needs="on_complete, a second subscriber")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
         self: Kit,
     ) -> None:
-        """Three subscribers that ask for everything at once get the same elements and on_complete.
+        """Three subscribers that request all elements in one call get the same elements and
+        on_complete.
         Look at whether on_complete reaches every subscriber."""
         self._expect_same_upfront(completes=True)
 
@@ -176,7 +178,7 @@ class SubscribersChecks:
     @check("1.11", needs="elements on request")
     def beyond_spec111_aSubscriberMustNotTouchAnother(self: Kit) -> None:
         """The requests and the cancel of one subscriber have no effect on another subscriber.
-        Look at demand and the cancelled state: each subscription has its own."""
+        Look at demand and the cancelled state: each subscription must have its own."""
         publisher = self._publisher(4)
         first, second = self._subscriber(publisher), self._subscriber(publisher)
         first.request(2)
@@ -187,14 +189,14 @@ class SubscribersChecks:
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustStartAfresh(self: Kit) -> None:
-        """Demand that is left when a subscriber cancels does not pass to the next one.
-        Look at state of the publisher that each subscription should have for itself."""
+        """Demand that is left when a subscriber cancels does not pass to a later subscriber.
+        Look at demand that is stored in the publisher: each subscription must have its own."""
         self._later_subscriber()
 
     @check("1.11", needs="elements on request")
     def beyond_spec111_aLaterSubscriberMustBeServed(self: Kit) -> None:
-        """After one subscriber has cancelled with demand left, the next one gets what it requests.
-        Look at state that remains when a subscriber has cancelled: it must not hide new demand."""
+        """After a subscriber has cancelled with demand left, a later one gets what it requests.
+        Look at state that remains after the cancel: it must not hide the later demand."""
         self._expect_later_subscriber_served()
 
     def _expect_later_subscriber_served(self: Kit) -> None:
@@ -203,7 +205,7 @@ class SubscribersChecks:
         self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
 
     def _later_subscriber(self: Kit) -> ProbeSubscriber:
-        """Return a subscriber that subscribes after another has cancelled with demand left."""
+        """Return a second subscriber, after the first has cancelled with demand left."""
         publisher = self._publisher(10)
         first = self._subscriber(publisher, on_next=ProbeSubscriber.cancel)
         first.request(5)
@@ -217,12 +219,12 @@ class SubscribersChecks:
 
     @staticmethod
     def _expect_served(subscriber: ProbeSubscriber, count: int, expected: str) -> None:
-        """Expect ``count`` elements or a terminal signal: ``subscriber`` may be rejected."""
+        """Expect ``count`` elements or a terminal signal: a publisher may reject a subscriber."""
         subscriber.wait_until(
             lambda: subscriber.received >= count or subscriber.terminal, "1.11", expected
         )
 
-    # -- what subscribers may do to a publisher ----------------------------------------------------
+    # -- subscribers whose methods raise -----------------------------------------------------------
 
     @check("2.12", PYTHON, needs="elements on request")
     def beyond_spec212_aSubscriberWithHostileEqualityShouldBeServed(self: Kit) -> None:
@@ -237,7 +239,7 @@ class SubscribersChecks:
 
     @check("2.13", STRICT, needs="elements on request")
     def beyond_spec213_whatOnNextRaisesShouldNotLeaveRequest(self: Kit) -> None:
-        """A subscriber that raises in on_next is cancelled; request does not raise its exception.
+        """If on_next raises, the publisher cancels the subscription, and request does not raise.
         Look at the call of on_next: log the exception, do not signal it to the subscriber, and end
         the subscription."""
         subscriber = self._subscriber_of(10, on_next=failing_function("on_next"), request=3)
@@ -249,7 +251,8 @@ class SubscribersChecks:
 
     @check("2.13", STRICT, needs="elements on request")
     def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self: Kit) -> None:
-        """A subscriber that raises in on_subscribe is cancelled; subscribe returns normally.
+        """If on_subscribe raises, the publisher cancels the subscription, and subscribe does not
+        raise.
         Look at the call of on_subscribe: log the exception, and end the subscription."""
 
         def react(me: ProbeSubscriber) -> None:

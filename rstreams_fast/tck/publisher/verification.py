@@ -1,8 +1,8 @@
 """Verification of a publisher: the checks of the official kit, under the same names, and others.
 
 The checks are in several classes, one for each part of the specification. These classes have no
-base class. ``PublisherVerification`` inherits them, so their methods annotate ``self`` as ``Kit``,
-another name of ``PublisherVerification``.
+base class. Their methods annotate ``self`` as ``Kit``, another name of ``PublisherVerification``,
+because this class inherits them.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class PublisherVerification(
     """Verifies a publisher: define ``create_publisher(elements)`` in a subclass."""
 
     max_elements: int = UNBOUNDED - 1
-    """The most elements ``create_publisher`` can give. ``UNBOUNDED`` says that its streams never
-    complete: the checks that need ``on_complete`` do not apply then.
+    """The most elements that a publisher of ``create_publisher`` can send. ``UNBOUNDED`` means that
+    its streams never complete. Then the checks that need ``on_complete`` do not apply.
     """
     max_supported_subscribers: int = UNBOUNDED
-    """How many subscribers a publisher serves at once."""
+    """How many subscribers a publisher can have at the same time."""
     bounded_depth: int = 1
-    """How deep ``request`` and ``on_next`` may call each other (§3.3); one is recommended."""
+    """How deep ``request`` and ``on_next`` may call each other (§3.3); 1 is recommended."""
     responsivity: float = 0.02
-    """Seconds that ``request(1)`` and ``cancel()`` may take, in the fastest of ten calls (§3.4,
-    §3.5).
+    """The fastest of ten ``request(1)`` or ``cancel()`` calls must return within this many seconds
+    (§3.4, §3.5).
     """
     signals_after_cancel: int = 8
-    """How many elements may follow a ``cancel()`` that was called from within ``on_next``, if
-    another thread than the requesting thread sends the elements. If the requesting thread sends
-    them, none may follow.
+    """How many elements may come after a ``cancel()`` from within ``on_next``, if another thread
+    than the requesting thread sends the elements. If the requesting thread sends them, no element
+    may come.
     """
 
     essential_hook = "create_publisher"
@@ -66,26 +66,26 @@ class PublisherVerification(
     )
 
     def create_publisher(self, elements: int) -> Any:
-        """A new publisher.
+        """Return a new publisher of ``elements`` elements.
 
         Args:
-            elements: The exact number of its elements; ``UNBOUNDED`` for a stream without end.
+            elements: The exact number of elements; ``UNBOUNDED`` for a stream without end.
         """
         raise NotImplementedError("create_publisher(elements) is the hook that makes a publisher")
 
     def create_failed_publisher(self) -> Any:
-        """A publisher that answers ``subscribe`` by ``on_subscribe``, ``on_error``; or None."""
+        """Return a publisher whose subscribe calls ``on_subscribe``, then ``on_error``; or None."""
         return None
 
     def create_failing_publisher(self, elements: int) -> Any:  # noqa: ARG002
-        """A publisher that fails after some elements (§1.4); or None, if none can be made.
+        """Return a publisher that fails after some elements (§1.4); or None, if that is impossible.
 
         Args:
             elements: The number of elements before the error.
         """
         return None
 
-    # -- for the checks ----------------------------------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------------------------
 
     def _publisher(self, elements: int, *, completes: bool = False, subscribers: int = 1) -> Any:
         if elements > self.max_elements:
@@ -98,7 +98,7 @@ class PublisherVerification(
         return self._make("create_publisher", elements)
 
     def _publisher_up_to(self, elements: int) -> Any:
-        """Return a publisher of ``elements`` elements, or of ``max_elements`` if that is less."""
+        """Return a publisher of ``elements`` elements, or of ``max_elements`` if this is less."""
         return self._publisher(max(1, min(elements, self.max_elements)))
 
     def _needs_subscribers(self, count: int) -> None:
@@ -109,7 +109,7 @@ class PublisherVerification(
             )
 
     def _subscribe(self, publisher: Any, subscriber: Any, rule: str = "1.9") -> None:
-        """Subscribe. An exception of ``subscribe`` breaks ``rule``."""
+        """Call ``publisher.subscribe(subscriber)``. If it raises, ``rule`` is broken."""
         self.environment.history.record_call_text(f"publisher.subscribe({subscriber.name})")
         try:
             self.environment.call(publisher.subscribe, subscriber)
@@ -123,7 +123,7 @@ class PublisherVerification(
     def _subscriber(
         self, publisher: Any, *, request: object = ..., **reactions: Any
     ) -> ProbeSubscriber:
-        """Return a new subscriber that has got its subscription and made ``request``, if given."""
+        """Return a new subscriber of ``publisher`` that has requested ``request``, if given."""
         subscriber = ProbeSubscriber(self.environment, **reactions)
         self._subscribe(publisher, subscriber)
         subscriber.expect_subscription()
@@ -140,13 +140,13 @@ class PublisherVerification(
     def _is_late(self) -> bool:
         """Whether the check has used up a third of the timeout.
 
-        A check that repeats a call many times then stops: a slow implementation is called less
-        often, and is judged by what it did until then.
+        A check that repeats a call many times then stops repeating it. So a slow implementation is
+        called less often.
         """
         return self.environment.history.seconds() > self.timeout / 3
 
     def _wait_for_next_signal(self, subscriber: ProbeSubscriber) -> None:
-        """Wait within a signal until the next signal comes, at most ``silence`` seconds."""
+        """Wait until the next signal comes, at most ``silence`` seconds. Called within a signal."""
         before = len(subscriber.signals)
         self.environment.wait_within_signal(
             lambda: len(subscriber.signals) > before, self.environment.silence
@@ -157,7 +157,10 @@ class PublisherVerification(
         subscriber.wait_for_elements(count, "3.8", f"{count} elements, as requested")
 
     def _expect_soon(self, rule: str, call: str, attempt: Callable[[], float]) -> None:
-        """Expect that one of several attempts is quick: a busy machine may slow down some."""
+        """Expect that the fastest of several attempts takes at most ``responsivity`` seconds.
+
+        There are several attempts, because a busy machine may slow down some of them.
+        """
         best = math.inf
         for _ in range(_ATTEMPTS):
             best = min(best, attempt())

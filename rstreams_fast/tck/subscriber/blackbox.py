@@ -16,7 +16,7 @@ __all__ = ["SubscriberBlackboxVerification"]
 class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Verification):
     """Verifies a subscriber: define ``create_subscriber()`` in a subclass.
 
-    The whitebox verification sees more. Prefer it if you can.
+    ``SubscriberWhiteboxVerification`` can check more rules. Prefer it if you can.
     """
 
     essential_hook = "create_subscriber"
@@ -28,11 +28,11 @@ class SubscriberBlackboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
     )
 
     def create_subscriber(self) -> Any:
-        """A new subscriber that asks for elements by itself, or by ``trigger_request``."""
+        """Return a new subscriber that requests by itself or when ``trigger_request`` is called."""
         raise NotImplementedError("create_subscriber() is the hook that makes a subscriber")
 
     def trigger_request(self, subscriber: Any) -> None:
-        """Make the subscriber request elements. Needed only if it does not request by itself.
+        """Make the subscriber request elements. Not needed if the subscriber requests by itself.
 
         Args:
             subscriber: A result of ``create_subscriber``.

@@ -1,7 +1,7 @@
-"""Checks of a subscriber, whether it is seen from outside or from within (§2)."""
+"""Checks that the blackbox and the whitebox verification of a subscriber share (§2)."""
 
-# The checks have the names of the official kit, so that results of both can be compared. (Its
-# blackbox checks also have ``blackbox_`` in their names.)
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
+# (In the Java kit, names of blackbox checks also contain ``blackbox_``.)
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["SubscriberChecks"]
 
 _RACES = 30
 _ELEMENTS = 10
-#: The most elements that are sent to a subscriber.
+#: Even after a larger request, a check sends only this many elements to the subscriber.
 _MOST_ELEMENTS = 512
 
 
 class SubscriberChecks:
-    """The checks that both verifications of subscribers have.
+    """The checks that the blackbox and the whitebox verification of a subscriber share.
 
-    The verifications inherit this class, which has no base class. So its methods annotate ``self``
-    as ``Kit``, another name of the verifications.
+    Both verifications inherit this class, which has no base class. So its methods annotate ``self``
+    as ``Kit``, a name for either verification.
     """
 
     hooks: ClassVar[tuple[str, ...]] = ("create_element", "create_failing_subscriber")
@@ -50,10 +50,10 @@ class SubscriberChecks:
         return index
 
     def create_failing_subscriber(self) -> Any:
-        """A subscriber whose work fails at its first element (§2.13); or None."""
+        """Return a subscriber whose own code fails at the first element (§2.13); or None."""
         return None
 
-    # -- for the checks ----------------------------------------------------------------------------
+    # -- helpers of the checks ---------------------------------------------------------------------
 
     def _needs_cancel(self) -> None:
         """Raise ``NotApplicable`` if the kit cannot make the subscriber cancel."""
@@ -65,7 +65,7 @@ class SubscriberChecks:
         subscribed: bool = True,
         answers: list[Any] | None = None,
     ) -> Any:
-        """Return a ``ControlledUpstream``: a new subscriber with the kit's publisher above it."""
+        """Return a ``ControlledUpstream``, the kit's publisher, for a new subscriber under test."""
         upstream = self._make_upstream(waiting_calls)
         if subscribed:
             upstream.start(answers or [])
@@ -75,14 +75,14 @@ class SubscriberChecks:
         return self._make("create_element", index)
 
     def _upstream_after_request(self: Kit, count: int = 1) -> ControlledUpstream:
-        """Return an upstream whose subscriber has called ``request``."""
+        """Return the kit's publisher for a new subscriber that has called ``request``."""
         upstream: ControlledUpstream = self._upstream()
         upstream.trigger_request(count)
         upstream.expect_request("2.1", "a request(n) for its first elements")
         return upstream
 
     def _upstream_after_cancel(self: Kit, requests: int) -> ControlledUpstream:
-        """Return an upstream whose subscriber has called ``request`` and then ``cancel``."""
+        """Return the kit's publisher for a new subscriber that has called request, then cancel."""
         self._needs_cancel()
         upstream = self._upstream_after_request(requests)
         upstream.trigger_cancel()
@@ -90,7 +90,7 @@ class SubscriberChecks:
         return upstream
 
     def _send(self: Kit, upstream: ControlledUpstream, count: int) -> list[Any]:
-        """Send ``count`` elements, each when it is requested. Stop if the subscriber cancels."""
+        """Send ``count`` elements, each after its request, and return them. Stop after a cancel."""
         sent: list[Any] = []
         while len(sent) < count and self._wait_for_demand(upstream, len(sent)):
             sent.append(self._element(len(sent)))
@@ -98,9 +98,9 @@ class SubscriberChecks:
         return sent
 
     def _wait_for_demand(self: Kit, upstream: ControlledUpstream, sent: int) -> bool:
-        """Wait until one more element is requested; ``False`` if the subscriber cancels."""
+        """Wait until one more element is requested. Return ``False`` if the subscriber cancels."""
         if not upstream.cancels:
-            upstream.trigger_request(1)  # for each element: else it may stay in a buffer
+            upstream.trigger_request(1)  # otherwise the last element might stay in a buffer
         self.environment.wait(
             lambda: upstream.demand > sent or upstream.cancels,
             "2.1",
@@ -109,13 +109,13 @@ class SubscriberChecks:
         )
         return not upstream.cancels
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     @check("2.1", establishes="a request")
     def required_spec201_mustSignalDemandViaSubscriptionRequest(self: Kit) -> None:
-        """The subscriber calls request, and accepts the requested elements and then the end.
-        Look at on_subscribe: something must call request. If the subscriber's user decides when,
-        the hook trigger_request, or the puppet, must do so."""
+        """The subscriber calls request, and accepts the requested elements and then on_complete.
+        Look at on_subscribe: it should call request. If the subscriber's user decides when to
+        request, the hook trigger_request, or the puppet, must call request."""
         upstream = self._upstream()
         upstream.trigger_request(1)
         requested = upstream.expect_request()
@@ -147,20 +147,21 @@ class SubscriberChecks:
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnComplete(self: Kit) -> None:
-        """After on_complete the subscriber does not call request. (§3.6: it would do nothing.)
-        Look at request and its callers: on_complete should make them forget the subscription."""
+        """After on_complete the subscriber does not call request. (By §3.6 it has no effect.)
+        Look at the code that calls request, and at on_complete: it should clear the subscription.
+        """
         self._expect_no_request_after("on_complete")
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnError(self: Kit) -> None:
-        """After on_error the subscriber does not call request. (§3.6: it would do nothing.)
-        Look at request and its callers: on_error should make them forget the subscription."""
+        """After on_error the subscriber does not call request. (By §3.6 it has no effect.)
+        Look at the code that calls request, and at on_error: it should clear the subscription."""
         self._expect_no_request_after("on_error")
 
     def _expect_no_request_after(self: Kit, terminal: str) -> None:
         upstream = self._upstream_after_request()
         upstream.end(terminal)
-        self.environment.is_quiet(lambda: False)  # calls that had begun before break no rule
+        self.environment.is_quiet(lambda: False)  # wait: requests from before the end may come late
         before = len(upstream.requests)
         upstream.trigger_request(1)
         self.environment.expect_quiet(
@@ -192,7 +193,7 @@ class SubscriberChecks:
     def required_spec205_mustCallSubscriptionCancelIfItAlreadyHasAnSubscriptionAndReceivesAnotherOnSubscribeSignal(  # noqa: E501
         self: Kit,
     ) -> None:
-        """A second subscription is cancelled.
+        """The subscriber cancels a second subscription.
         Look at on_subscribe: it must first check whether the subscriber has a subscription."""
         upstream = self._upstream()
         self._second_subscription(upstream)
@@ -200,7 +201,7 @@ class SubscriberChecks:
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled, further requests")
     def beyond_spec205_theFirstSubscriptionShouldSurviveASecondOne(self: Kit) -> None:
-        """The subscriber requests nothing of a second subscription, and the first goes on.
+        """The subscriber does not request from a second subscription, and keeps using the first.
         Look at on_subscribe: it should not use the new subscription in place of the old one."""
         upstream = self._upstream()
         second = self._second_subscription(upstream)
@@ -218,7 +219,8 @@ class SubscriberChecks:
 
     @check("2.5", STRICT, needs="second subscriptions are cancelled")
     def beyond_spec205_ofSubscriptionsFromTwoThreadsOneShouldBeCancelled(self: Kit) -> None:
-        """Two threads call on_subscribe at once: one subscription is kept, the other cancelled.
+        """Two threads call on_subscribe at the same time. One subscription is kept, the other
+        cancelled.
         Look at on_subscribe: it should check for a subscription and store the new one in one
         step."""
         self._needs_threads()
@@ -241,7 +243,7 @@ class SubscriberChecks:
             raise RuleBroken("2.5", "one of two subscriptions is kept", "both were cancelled")
         (other if one.cancels else one).send("on_complete")
 
-    # -- cancelling --------------------------------------------------------------------------------
+    # -- cancels -----------------------------------------------------------------------------------
 
     @check("2.6", needs="a request", establishes="cancel on demand")
     def beyond_spec206_stoppingMustCancelTheSubscription(self: Kit) -> None:
@@ -251,9 +253,9 @@ class SubscriberChecks:
 
     @check("2.7", needs="further requests")
     def beyond_spec207_callsOnTheSubscriptionMustNotOverlap(self: Kit) -> None:
-        """Threads of the subscriber do not call request and cancel at once.
-        Look at which threads request: on_next and another thread of the subscriber need one lock,
-        or one thread that makes all calls."""
+        """The subscriber's calls of request and cancel do not overlap.
+        Look at which threads call request and cancel. Several threads need a common lock, or one
+        thread must make all calls."""
         self._needs_threads()
         upstream = self._upstream(waiting_calls=3)
         self._send(upstream, 5)
@@ -263,7 +265,7 @@ class SubscriberChecks:
     def required_spec208_mustBePreparedToReceiveOnNextSignalsAfterHavingCalledSubscriptionCancel(
         self: Kit,
     ) -> None:
-        """Elements that were requested, and the end, are accepted after cancel.
+        """After cancel the subscriber accepts requested elements and on_complete.
         Look at attributes that cancel clears and on_next uses."""
         upstream = self._upstream_after_cancel(3)
         for index in range(min(2, upstream.demand)):
@@ -273,8 +275,8 @@ class SubscriberChecks:
 
     @check("2.8", STRICT, needs="cancel on demand")
     def beyond_spec208_signalsRacingWithCancelShouldBeAccepted(self: Kit) -> None:
-        """Elements and the end are accepted while another thread makes the subscriber cancel.
-        Look at attributes that cancel clears between two uses in on_next."""
+        """The subscriber accepts elements and on_complete while another thread makes it cancel.
+        Look at attributes that cancel may clear between two uses in on_next."""
         self._needs_threads()
         self._needs_cancel()
         for _ in range(_RACES):
@@ -287,22 +289,22 @@ class SubscriberChecks:
 
             self.environment.run_together(signal, upstream.trigger_cancel, rule="2.8")
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- terminal signals --------------------------------------------------------------------------
 
     @check("2.9", needs="a request")
     def required_spec209_mustBePreparedToReceiveAnOnCompleteSignalWithPrecedingRequestCall(
         self: Kit,
     ) -> None:
-        """on_complete after a request, before any element, is accepted.
-        Look at on_complete: it must not rely on an element having come."""
+        """The subscriber accepts on_complete after a request, before any element.
+        Look at on_complete: it must not rely on an earlier element."""
         self._upstream_after_request().end("on_complete", "2.9")
 
     @check("2.9")
     def required_spec209_mustBePreparedToReceiveAnOnCompleteSignalWithoutPrecedingRequestCall(
         self: Kit,
     ) -> None:
-        """on_complete without any request, right after on_subscribe, is accepted.
-        Look at on_complete: it must not rely on a request having been made."""
+        """The subscriber accepts on_complete right after on_subscribe, without any request.
+        Look at on_complete: it must not rely on an earlier request."""
         self._upstream().end("on_complete", "2.9")
         self._end_within_subscribe("on_complete", "2.9")
 
@@ -310,22 +312,22 @@ class SubscriberChecks:
     def required_spec210_mustBePreparedToReceiveAnOnErrorSignalWithPrecedingRequestCall(
         self: Kit,
     ) -> None:
-        """on_error after a request, before any element, is accepted.
-        Look at on_error: it must not rely on an element having come, and must not raise."""
+        """The subscriber accepts on_error after a request, before any element.
+        Look at on_error: it must not rely on an earlier element, and must not raise."""
         self._upstream_after_request(2).end("on_error", "2.10")
 
     @check("2.10")
     def required_spec210_mustBePreparedToReceiveAnOnErrorSignalWithoutPrecedingRequestCall(
         self: Kit,
     ) -> None:
-        """on_error without any request, right after on_subscribe, is accepted.
-        Look at on_error: it must not rely on a request having been made, and must not raise."""
+        """The subscriber accepts on_error right after on_subscribe, without any request.
+        Look at on_error: it must not rely on an earlier request, and must not raise."""
         self._upstream().end("on_error", "2.10")
         self._end_within_subscribe("on_error", "2.10")
 
     @check("2.10", needs="further requests")
     def beyond_spec210_onErrorMustBeAcceptedAfterElements(self: Kit) -> None:
-        """on_error is accepted after some elements, while more elements are requested.
+        """The subscriber accepts on_error after some elements, while it has requested more.
         Look at what on_error does with received elements: it must neither raise nor cancel."""
         upstream = self._upstream()
         upstream.expect_processed(self._send(upstream, 3), "2.11")
@@ -336,13 +338,14 @@ class SubscriberChecks:
         upstream.send_subscription()
         upstream.end(terminal, rule)
 
-    # -- accepting ---------------------------------------------------------------------------------
+    # -- accepting and refusing signals ------------------------------------------------------------
 
     @check("2.11", needs="further requests")
     def beyond_spec211_signalsFromFreeRunningThreadsMustBeSeenInOrder(self: Kit) -> None:
-        """Each signal comes from a new thread, one after the other; all are taken, in order.
-        Look at thread-locals, at loops taken from the calling thread, at hand-over without a lock.
-        """
+        """Each signal comes from a new thread, one after the other. The subscriber processes all of
+        them in order.
+        Look at thread-locals, at state without a lock, and at code that looks for an event loop in
+        the calling thread."""
         self._needs_threads()
         upstream = self._upstream()
         sent: list[Any] = []
@@ -380,7 +383,7 @@ class SubscriberChecks:
 
     @check("2.13", PYTHON)
     def beyond_spec213_whatIsRaisedForNoneShouldBeATypeError(self: Kit) -> None:
-        """on_subscribe, on_next and on_error of None raise TypeError, not another exception.
+        """on_subscribe(None), on_next(None) and on_error(None) raise TypeError.
         Look at the first lines of these methods."""
         for signal in ("on_subscribe", "on_next", "on_error"):
             self._expect_refusal(signal, TypeError)
@@ -391,7 +394,7 @@ class SubscriberChecks:
 
     @check("2.13", needs="a request")
     def beyond_spec213_elementsFromWithinRequestMustBeAccepted(self: Kit) -> None:
-        """A publisher may call on_next, and at last on_complete, before request returns (§3.10).
+        """The subscriber accepts on_next and on_complete before its request call returns (§3.10).
         Look at locks that are held while request is called, and at attributes that are set only
         afterwards: on_subscribe must store the subscription before it calls request."""
         elements = [self._element(index) for index in range(_ELEMENTS)]
@@ -399,7 +402,7 @@ class SubscriberChecks:
         upstream.trigger_request(_ELEMENTS)
         while not (upstream.end_sent or upstream.cancels):
             before = upstream.sent
-            upstream.send_answers()  # elements that were requested before ``answer_by``
+            upstream.send_answers()  # requests before answer_by() sent no elements: send them now
             if upstream.sent == before and not self._requests_more(upstream):
                 break
         upstream.expect_processed(elements[: upstream.sent], "2.11")
@@ -419,7 +422,7 @@ class SubscriberChecks:
 
     @check("2.13", STRICT, needs="further requests")
     def beyond_spec213_elementsWithHostileEqualityShouldBeAccepted(self: Kit) -> None:
-        """Elements whose ==, hash and bool raise are taken without raising.
+        """on_next accepts an element whose ==, hash and bool raise.
         Look at ``if element:``, ``element == ...`` and ``element in ...``; use ``is``."""
         upstream = self._upstream()
         for index in range(3):
@@ -430,8 +433,9 @@ class SubscriberChecks:
 
     @check("2.13")
     def beyond_spec213_aFailureOfItsOwnMustCancelAndNotRaise(self: Kit) -> None:
-        """A subscriber whose work fails returns normally from on_next and cancels.
-        Look at what runs the user's code in on_next: its exception must become a cancel."""
+        """If the subscriber's own code fails, on_next returns normally, and the subscriber cancels.
+        Look at the code in on_next that runs the user's code: it must catch exceptions and cancel.
+        """
         upstream = Upstream(self.environment, self._make_optional("create_failing_subscriber"))
         upstream.send_subscription()
         upstream.expect_request("2.1", "a request(n) for the element that will fail")
@@ -439,15 +443,15 @@ class SubscriberChecks:
         upstream.expect_cancel("2.13", "cancel() after the failure")
 
 
-#: Types whose values are copied by calling the type.
+#: ``_hostile_copy`` copies an element of these types by calling a subclass of its type.
 _PLAIN = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
 
 
 def _hostile_copy(element: Any) -> Any:
     """Return a copy of ``element`` whose ==, hash and bool raise.
 
-    The copy has the type (a subclass) and the contents of ``element``, because a subscriber may
-    need them. If no such copy can be made, the check does not apply.
+    A subscriber may need the type and contents of ``element``. So the copy has the same contents,
+    and its type is a subclass. If no such copy can be made, the check does not apply.
     """
     fail = failing_function("an element's own method")
     methods = {"__eq__": fail, "__hash__": fail, "__bool__": fail, "__ne__": fail}
@@ -457,7 +461,7 @@ def _hostile_copy(element: Any) -> Any:
             return type("Hostile", (kind,), methods)(element)
         hostile = type("Hostile", (kind,), {**methods, "__slots__": ()})
         made = copy.copy(element)
-        object.__setattr__(made, "__class__", hostile)  # even if the class is frozen
+        object.__setattr__(made, "__class__", hostile)  # a frozen dataclass has its own __setattr__
     except Exception as raised:
         raise NotApplicable(f"no {kind.__name__} can be made whose == raises: {raised}") from raised
     return made

@@ -1,4 +1,4 @@
-"""The kit's publisher above a subscriber under test. The check tells it what to send."""
+"""``ControlledUpstream``: the kit's publisher above a subscriber under test."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ __all__ = ["ControlledUpstream"]
 
 
 class ControlledUpstream(Upstream):
-    """The kit's publisher above a subscriber; it can also make the subscriber request and cancel.
+    """The kit's publisher above a subscriber. It can also make the subscriber request and cancel.
 
-    For that it calls the hooks ``trigger_request`` and ``trigger_cancel``.
+    For that, it calls the hooks ``trigger_request`` and ``trigger_cancel`` of the verification.
     """
 
     def __init__(self, verification: Any, subscriber: Any, waiting_calls: int) -> None:
         super().__init__(verification.environment, subscriber, waiting_calls=waiting_calls)
         self.verification = verification
-        self.sent = 0  # how many of the answers were sent
-        self.end_sent = False  # whether the end was sent after the answers
+        self.sent = 0  # how many of _answers were sent
+        self.end_sent = False  # whether on_complete was sent after _answers
         self._answers: list[Any] = []
         self._sending = False
 
     def start(self, answers: list[Any]) -> None:
-        """Send the subscription; answer requests by ``answers``, a list of elements, if any."""
+        """Send the subscription. Later, ``request`` sends the elements ``answers``, if any."""
         self.answer_by(answers)
         self.send_subscription()
         self.environment.verify()
 
     def answer_by(self, answers: list[Any]) -> None:
-        """From now on send the elements ``answers`` from within ``request``."""
+        """From now on, ``request`` sends the elements ``answers`` before it returns."""
         if answers:
             self._answers = answers
             self.answer = self.send_answers
 
     def trigger_request(self, n: int) -> None:  # noqa: ARG002
-        """Make the subscriber request elements, if it does not do so by itself."""
+        """Make the subscriber request elements, if it does not request by itself."""
         self.verification._hook("trigger_request", self.subscriber)
 
     def trigger_cancel(self) -> None:
@@ -44,13 +44,13 @@ class ControlledUpstream(Upstream):
         self.verification._hook("trigger_cancel", self.subscriber)
 
     def drop_references(self) -> None:
-        """Drop the kit's own references to the subscription."""
+        """Drop the kit's own references to the subscription. This class has none."""
 
     def expect_processed(self, elements: list[Any], rule: str) -> None:
-        """Expect that ``elements`` were processed. From outside the kit cannot see that."""
+        """Expect that ``elements`` were processed. Does nothing: a blackbox does not tell this."""
 
     def expect_terminal(self, rule: str, *signal: Any) -> None:
-        """Expect that the end was processed. From outside the kit cannot see that."""
+        """Expect that ``signal`` was processed. Does nothing: a blackbox does not tell this."""
 
     def end(self, terminal: str, rule: str = "2.13") -> None:
         """Signal ``on_complete`` or ``on_error``, and expect that it is processed."""
@@ -58,12 +58,12 @@ class ControlledUpstream(Upstream):
         self.send(terminal, *error)
         self.expect_terminal(rule, terminal, *error)
 
-    # -- elements from within request --------------------------------------------------------------
+    # -- sending elements within request -----------------------------------------------------------
 
     def send_answers(self) -> None:
-        """Send requested elements before ``request`` returns (§3.10), and at last the end (§3.11).
+        """Send requested elements before ``request`` returns (§3.10), then ``on_complete`` (§3.11).
 
-        If a call of this method is already sending, that call also answers this request (§3.3).
+        If another call of this method is sending, that call sends all requested elements (§3.3).
         """
         with self.environment.changed:
             if self._sending:

@@ -1,6 +1,7 @@
 """Checks of signals and stops that come while a subscriber goes idle.
 
-A check repeats the signal or stop in many rounds, in each round at another moment.
+A subscriber goes idle when it has processed all elements and its working thread stops. Each check
+repeats the signal or stop in many *rounds*, in each round at another moment.
 """
 
 # ruff: noqa: N802
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SubscriberRaceChecks"]
 
-#: Seconds after an element within which a subscriber with its own thread usually goes idle.
+#: A subscriber with its own thread usually goes idle within this many seconds after an element.
 _WINDOW = 0.001
-#: Subscribers of a sweep in which each is used once.
+#: The largest number of rounds in a check that uses a new subscriber in each round.
 _SUBSCRIBERS = 30
 
 
@@ -29,8 +30,8 @@ class SubscriberRaceChecks:
 
     @check("2.11", STRICT, needs="further requests")
     def beyond_spec211_anElementShouldWakeAnIdleSubscriber(self: Kit) -> None:
-        """Hundreds of elements come, each at another time after the last one was processed. All are
-        processed.
+        """Hundreds of elements come, each at another time after the previous element was processed.
+        All are processed.
         Look at how the working thread stops: it must see that the queue is empty, and mark itself
         as stopped, in one step."""
         self._needs_threads()
@@ -47,9 +48,9 @@ class SubscriberRaceChecks:
 
     @check("2.11", STRICT, needs="a request")
     def beyond_spec211_theEndShouldWakeAnIdleSubscriber(self: Kit) -> None:
-        """on_complete is processed, at whatever time it comes after the last element.
-        Look at how the working thread stops: it must see that the stream goes on, and mark itself
-        as stopped, in one step."""
+        """on_complete is processed, no matter how soon after the last element it comes.
+        Look at how the working thread stops: it must see that the stream has not ended, and mark
+        itself as stopped, in one step."""
         self._needs_threads()
         for part in sweep(self.environment, most=_SUBSCRIBERS):
             upstream = self._upstream_after_request()
@@ -61,10 +62,10 @@ class SubscriberRaceChecks:
 
     @check("2.6", STRICT, needs="cancel on demand")
     def beyond_spec206_aStopWhileAnElementIsDealtWithShouldCancel(self: Kit) -> None:
-        """A thread stops the subscriber while it processes an element: the subscriber still
-        cancels.
-        Look at the state that on_next writes at its end: it must not overwrite that the subscriber
-        was stopped."""
+        """A thread stops the subscriber while the subscriber processes an element. The subscriber
+        still cancels.
+        Look at the state that on_next writes at its end: it must not overwrite the state that says
+        that the subscriber was stopped."""
         self._needs_threads()
         self._needs_cancel()
         with SecondThread.running(self.environment, "2.6") as second:

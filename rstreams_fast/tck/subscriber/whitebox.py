@@ -1,6 +1,6 @@
 """Verification of a subscriber that tells the kit's probe which signals it has processed."""
 
-# The checks have the names of the official kit, so that results of both can be compared.
+# The checks have the names of the official Java kit, so that results of both kits can be compared.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
 class Puppet(Protocol):
     """An object by which the kit makes the subscriber request and cancel.
 
-    The subscriber passes it to ``register_on_subscribe``.
+    The subscriber passes its puppet to ``WhiteboxProbe.register_on_subscribe``.
     """
 
     def trigger_request(self, n: int, /) -> None:
-        """Make the subscriber ask for elements, at once or one after the other.
+        """Make the subscriber request elements, in one call of ``request`` or in several.
 
         Args:
             n: The number of elements.
@@ -37,7 +37,7 @@ class Puppet(Protocol):
 
 
 class WhiteboxProbe:
-    """The subscriber calls the probe for each signal that it has processed.
+    """A subscriber under test calls the probe after it has processed a signal.
 
     Any thread may call the probe.
     """
@@ -53,7 +53,7 @@ class WhiteboxProbe:
         """Call this when the subscriber has accepted a subscription.
 
         Args:
-            puppet: Makes the subscriber request and cancel from now on.
+            puppet: The kit calls this object to make the subscriber request and cancel.
         """
         if self.puppet is not None:
             came = "register_on_subscribe was called again"
@@ -123,7 +123,7 @@ class WhiteboxProbe:
 
 
 class _WhiteboxUpstream(ControlledUpstream):
-    """Uses the subscriber's puppet, and sees by the probe which signals were processed."""
+    """The kit's publisher above a whitebox subscriber. Uses the subscriber's puppet and probe."""
 
     def __init__(
         self, verification: Any, subscriber: Any, waiting_calls: int, probe: WhiteboxProbe
@@ -131,7 +131,7 @@ class _WhiteboxUpstream(ControlledUpstream):
         super().__init__(verification, subscriber, waiting_calls)
         self.probe = probe
         self._completed = False
-        self._deferred: list[Any] = []  # processed only after on_complete
+        self._deferred: list[Any] = []  # sent elements whose processing was not checked yet
 
     def start(self, answers: list[Any]) -> None:
         self.send_subscription()
@@ -141,7 +141,7 @@ class _WhiteboxUpstream(ControlledUpstream):
             "the subscriber calls probe.register_on_subscribe(puppet)",
             lambda: "no such call",
         )
-        self.answer_by(answers)  # only now: earlier elements might be dropped
+        self.answer_by(answers)  # not earlier: an unregistered subscriber might drop elements
 
     def trigger_request(self, n: int) -> None:
         self._call_puppet("trigger_request", n)
@@ -189,10 +189,10 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
     settings: ClassVar[tuple[str, ...]] = (*Verification.settings, "delivers_at_end")
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
-        """A new subscriber that asks only through its puppet and tells ``probe`` what it does.
+        """Return a new subscriber that requests only through its puppet, and calls ``probe``.
 
         Args:
-            probe: The subscriber calls it with each signal that it has processed.
+            probe: The subscriber must call the probe after it has processed a signal.
         """
         raise NotImplementedError(
             "create_whitebox_subscriber(probe) is the hook that makes a subscriber"
@@ -205,7 +205,7 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
 
     @check("2.1", needs="a request")
     def required_exerciseWhiteboxHappyPath(self) -> None:
-        """The subscriber requests an element and processes it, twice: puppet and probe work.
+        """The subscriber twice requests an element and processes it. (So puppet and probe work.)
         Look at the subscriber's calls of the probe, and at its puppet."""
         upstream = self._upstream()
         upstream.trigger_request(1)
@@ -219,7 +219,7 @@ class SubscriberWhiteboxVerification(SubscriberChecks, SubscriberRaceChecks, Ver
 
     @check("3.8", needs="a request")
     def required_spec308_requestMustRegisterGivenNumberElementsToBeProduced(self) -> None:
-        """Two elements are requested by the puppet, at once or one by one, and are processed.
+        """The puppet requests two elements, in one call or in two. Both are processed.
         Look at puppet.trigger_request, and at what happens after the first of several elements."""
         upstream = self._upstream()
         upstream.trigger_request(2)
