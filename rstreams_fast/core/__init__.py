@@ -1,9 +1,10 @@
-"""The primitives, such as rings and demand counters. Three backends implement the same classes.
+"""The primitives on which streams are built, such as rings and demand counters.
 
-The environment variable ``RSTREAMS_FAST_BACKEND`` chooses the backend when this package is first
-imported: ``c`` (Cython), ``cffi`` or ``python``. If the variable is not set, CPython uses ``c``,
-and other interpreters use ``cffi``. If the backend cannot be loaded, the import raises a
-``BackendUnavailableError``, which says how to build it. No other backend is used instead.
+Three backends implement the same classes. The environment variable ``RSTREAMS_FAST_BACKEND``
+chooses the backend when this package is first imported: ``c`` (Cython), ``cffi`` or ``python``. If
+the variable is not set, CPython uses ``c``, and other interpreters use ``cffi``. If the backend
+cannot be loaded, the import raises a ``BackendUnavailableError``, which says how to build it. No
+other backend is used instead.
 """
 
 from __future__ import annotations

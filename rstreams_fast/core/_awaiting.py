@@ -1,4 +1,4 @@
-"""``Bell``: a future of the running loop that any thread may complete, to wake a coroutine."""
+"""``Bell``: wakes a coroutine that waits on its event loop. Any thread may call it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Bell"]
 
 
 class Bell:
-    """A callable that wakes the coroutine that awaits ``future``. Any thread may call it.
+    """A callable for any thread. A call completes ``future``, and so wakes the waiting coroutine.
 
-    The coroutine itself must create this object. If the coroutine's loop was closed, the coroutine
-    cannot be woken, and the callable calls ``on_lost`` instead.
+    The coroutine itself must create the ``Bell``, and await its ``future``. If the coroutine's loop
+    was closed, a call cannot wake the coroutine, and calls ``on_lost`` instead.
     """
 
     __slots__ = ("_loop", "_on_lost", "future")

@@ -114,7 +114,7 @@ class FunctionSlot:
 
     Args:
         function: The user's function, called with every result.
-        over: A list, empty at first. Once it has an item, ``function`` is not called any more.
+        over: A list, empty at first. Its maker appends an item to stop the calls of ``function``.
         answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
         unwanted: Called with each result in place of ``function`` once ``over`` has an item.
         failed: Called with the exception that one of the other functions raised. ``failed`` must

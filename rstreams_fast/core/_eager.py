@@ -48,8 +48,8 @@ class Introducing(Protocol):
 class EagerTask(asyncio.Task[Any]):
     """The task of a call, allocated before the first step of the call's coroutine.
 
-    Only ``introduce`` initialises the ``asyncio.Task``. Before that, ``is``, ``done()`` and
-    ``cancelling()`` work with the task. Other methods call ``introduce`` first.
+    Only ``introduce`` initialises the ``asyncio.Task``. Before that, code may compare the task by
+    ``is``, and call ``done()`` and ``cancelling()``. Other methods call ``introduce`` first.
     """
 
     __slots__ = ("call",)
@@ -168,7 +168,7 @@ class _EagerCall(Coroutine[Any, Any, Any]):
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # True while the first step is suspended, before the second step
+        self.suspended = False  # True between the first and the second step of the coroutine
         self.finished = False
         self.result: Any = None
         self.error: BaseException | None = None

@@ -97,7 +97,7 @@ class Records:
             )
         if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
             raise TypeError("array must not be a masked array: its mask would be lost")
-        # Check the dtype and shape of a plain ndarray. A subclass may return false values.
+        # Check the dtype and shape of a plain ndarray: a subclass may report wrong values.
         plain: np.ndarray[Any, Any] = numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")

@@ -2,8 +2,8 @@
 
 A Python list holds the elements, so that the garbage collector sees them. The C ring manages the
 indices of the list. The producer stores an element before it publishes the index. The consumer
-drops its references to taken elements only after it has released the indices and its call has
-ended, because dropping a reference may run a finalizer, which may use the ring.
+drops its references to taken elements last, when it has released the indices and its call has
+ended: dropping a reference may run a finalizer, which may use the ring.
 
 An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. An interrupt may
 come between almost any two steps of Python, even before the first step of ``__exit__`` and within a
@@ -126,7 +126,7 @@ class PutCall(spec.PutCall):
 class TakeCall(PutCall):
     """A context manager for one call of the consumer, which takes out at most ``count`` elements.
 
-    Once the call has begun, ``available`` tells how many elements the call can take. The called
+    Once the call has begun, ``available`` tells how many elements the call can take. The ring's
     method stores in ``done`` how many elements it has taken.
     """
 
@@ -158,7 +158,7 @@ class BoundedRing(spec.BoundedRing):
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
         # The state of each side of the ring: the id of the running call, and ``at``, the index of
-        # the first slot that this call uses.
+        # the first element that this call stores or takes.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -200,7 +200,7 @@ class BoundedRing(spec.BoundedRing):
             self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
-        with self._lock:  # no other thread may set a waker between the reading and the clearing
+        with self._lock:  # no other thread may change _waker between the read and the write
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()

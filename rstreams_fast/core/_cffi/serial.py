@@ -205,7 +205,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._on_subscribe_pending:  # subscribed after the end: cancel it below
+                    if self._on_subscribe_pending:  # a subscription after the end: cancelled below
                         late, self._subscription = self._subscription, None
                     self._on_subscribe_pending = False
                 if late is not None:

@@ -1,10 +1,11 @@
 """Generates the Python source of a *drain*: the loop that carries out the stages of one run.
 
-If stages call Python functions, a loop in Python is faster than a loop in C, because the
-interpreter inlines calls from Python to Python. The Python loop iterates over the *gate*, a C
-object. The gate counts the demand, checks for a cancel, and reads the source. It also carries out
-the first stages, up to the first stage that calls a Python function. The Python loop carries out
-the other stages, checks for ``None``, and counts the dropped elements.
+A run is a ``FusedRun``: a source with neighbouring stages, such as ``map``. If stages call Python
+functions, a loop in Python is faster than a loop in C, because the interpreter inlines calls from
+Python to Python. The Python loop iterates over the *gate*, a C object. The gate counts the demand,
+checks for a cancel, and reads the source. It also carries out the first stages, up to the first
+stage that calls a Python function. The Python loop carries out the other stages, checks for
+``None``, and counts the dropped elements.
 
 If an exception is raised, the run must know where the element was: in a stage, or in the slot (the
 receiver of the results). The line number in the traceback tells this. (A ``try`` around each part
@@ -29,7 +30,7 @@ __all__ = ["drain_function", "drain_source"]
 _CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED; importing inspect would be slow
 
 #: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then all runs of the same
-#: shape share a code object. This version does not specialise code objects, so sharing is not slow.
+#: shape (stage names) share a code object. That is not slow: this version does not specialise it.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -130,8 +131,8 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
-    # Mark the code as the code of a nested function, which CPython frees early. Without a GIL,
-    # CPython frees other functions only in a garbage collection. CPython 3.13 never frees them.
+    # Mark the code as the code of a nested function. Without a GIL, CPython frees a nested function
+    # as soon as it is unused, and other functions only in a garbage collection, or never (3.13).
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 

@@ -16,7 +16,7 @@ class BurstIterator(Generic[T]):
     When the burst is used up, the iterator calls a method of the subclass: ``_refill()`` in a
     ``for`` loop, or the coroutine function ``_refill_async()`` in an ``async for`` loop. The method
     returns the next element, or raises an exception. Usually the method gets another burst, and
-    returns ``_first_of(burst)``. ``anext`` takes no element before its result is awaited.
+    returns ``_first_of(burst)``. A call of ``anext`` takes no element before its result is awaited.
     Thread-safe: no two threads get the same element.
     """
 

@@ -54,7 +54,7 @@ class FusedRun:
     ``map`` returns ``None``, the run fails with a ``TypeError`` that names the source or the stage.
     Exceptions of a ``do_on_next`` function go to ``sys.unraisablehook``.
 
-    The stages of a program:
+    ``program`` is a tuple of these stages:
 
     ```text
     ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)

@@ -27,10 +27,11 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """Tells whether a view of the ring's memory still exists. Each side has its own ``Views``.
+    """Tells whether a view of the ring's memory still exists.
 
-    All views of one side refer to the same *owner*, an object that exposes the memory. The owner
-    exists as long as one of these views exists. A weak reference tells whether the owner exists.
+    The ring has two ``Views``, for the producer and the consumer. All views of one side refer to
+    the same *owner*, an object that exposes the memory. The owner exists as long as one of these
+    views exists. A weak reference tells whether the owner exists.
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:

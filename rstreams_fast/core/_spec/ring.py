@@ -39,7 +39,7 @@ else:
 class PutCall:
     """A context manager for one call of the producer, used as ``with inside, inside``.
 
-    The called method stores in ``done`` how many elements it has put in. If ``done`` is not 0, the
+    The ring's method stores in ``done`` how many elements it has put in. If ``done`` is not 0, the
     end of the call wakes the consumer. ``call`` is the name of the method in the error for a closed
     ring. If ``call`` is ``None``, a closed ring raises no error.
 
@@ -293,7 +293,7 @@ class BoundedRing:
 
         The caller must hold no lock, because the waker is user code.
         """
-        with self._lock:  # no other thread may set a waker between the reading and the clearing
+        with self._lock:  # no other thread may change _waker between the read and the write
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()

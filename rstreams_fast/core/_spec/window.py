@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """An item of a window, with the state and the result of the call for this item."""
+    """An item of a ``CallWindow``, with the state and the result of the call for this item."""
 
     __slots__ = ("done", "followers", "item", "leads", "number", "result", "turn")
 
@@ -68,7 +68,7 @@ class CallWindow:
             run one at a time, in the order of the items. Calls with different keys may overlap. An
             item that waits needs a place. ``dedupe`` shares a call only while the call runs.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
-            call ends, its task makes the next call. That saves a new task, which is half of the
+            call ends, its task makes the next call. That saves a new task: a task is half of the
             cost of a call that is suspended. A task that other code refers to, or has changed,
             makes no further call. With ``dedupe``, ``ahead`` has no effect. With ``key``, up to
             ``capacity`` items may wait in any case.
@@ -76,9 +76,9 @@ class CallWindow:
             seconds after a result. Calling it after each result would take an iteration of the loop
             each time, which costs as much as two calls.
         recover: ``recover(item, error)`` is called in the call's task when the call has raised an
-            ``Exception``. If it returns a coroutine, the result or error of that coroutine becomes
-            the result or error of the call. If it returns ``None``, the call has failed. If it
-            raises an exception, the call has failed with that exception.
+            ``Exception``. If ``recover`` returns a coroutine, the result or error of that coroutine
+            becomes the result or error of the call. If ``recover`` returns ``None``, the call fails
+            with ``error``. If ``recover`` raises an exception, the call fails with that exception.
         on_result: ``on_result(item, result)`` is called once for each call that has returned, even
             after ``cancel``. It must not raise an exception.
     """
@@ -154,7 +154,7 @@ class CallWindow:
 
     @property
     def capacity(self) -> int:
-        """The largest number of items that may wait, run, or have a result that was not taken."""
+        """The number of places: the largest number of items that the window can hold."""
         return self._capacity
 
     @property
@@ -169,7 +169,7 @@ class CallWindow:
 
     @property
     def pending(self) -> int:
-        """How many items the window holds: they wait, run, share a call, or have a result."""
+        """How many items the window holds: an item leaves when its result is taken."""
         return self._pending
 
     def __reduce__(self) -> NoReturn:
