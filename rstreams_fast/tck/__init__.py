@@ -1,8 +1,9 @@
 """The test kit: checks whether an implementation keeps the rules of Reactive Streams 1.0.
 
-Subclass one of the four verifications, define its hook (the method that makes the object to
-verify), and run pytest. Or run ``rstreams-fast tck package.module:Factory`` on any object that has
-such a hook. The kit can judge any implementation: it uses no streams of this package.
+Subclass one of the four verifications (classes whose methods are checks), define its hook (the
+method that makes the object to verify), and run pytest. Or run the command ``rstreams-fast tck
+package.module:Factory`` on any object that has such a hook. The kit can judge any implementation:
+it uses no streams of this package.
 """
 
 from __future__ import annotations

@@ -151,9 +151,9 @@ def _check_writable(file: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Print no log messages of the implementation, and no exceptions that end its threads.
+    """Within the ``with`` block, print neither log messages nor exceptions that end threads.
 
-    The checks provoke such exceptions. If logging is configured, log messages are still printed.
+    The checks provoke both. If logging is configured, log messages are still printed.
     """
     handler = logging.NullHandler()
     logging.getLogger().addHandler(handler)
@@ -183,9 +183,9 @@ def _load(target: str) -> Any:
 
 
 def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
-    """Return a function for each kind of verification, if ``target`` has the hook of this kind.
+    """Return the kinds of verification, such as ``"publisher"``, whose hook ``target`` has.
 
-    The keys are the kinds, such as ``"publisher"``. The functions make a verification of
+    The kinds are the keys. Each value is a function that makes a verification of
     ``target``. Raises ``CouldNotRun`` if ``target`` has none of the hooks.
     """
     if inspect.isclass(target) and issubclass(target, Verification):

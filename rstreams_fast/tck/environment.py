@@ -25,11 +25,12 @@ _SLEEP_IN_ABANDONED = 0.05
 
 
 class Environment:
-    """The state that a check shares with its probes.
+    """The state that a check shares with its probes: the kit's subscribers and publishers.
 
-    A probe may find a broken rule in any thread. The probe then *flags* the rule: the check raises
-    the error when it next waits or expects something. The kit waits at most ``timeout`` seconds for
-    an event that must come. To see that no event comes, the kit waits ``silence`` seconds.
+    A probe may find a broken rule in any thread. The probe then *flags* the rule: it stores the
+    error, which the check raises when it next waits for an event, or at its end. The kit waits at
+    most ``timeout`` seconds for an event that must come. To see that no event comes, the kit waits
+    ``silence`` seconds.
     """
 
     def __init__(self, *, timeout: float, silence: float, on_loop: bool, rule: str = "") -> None:
@@ -195,7 +196,7 @@ class Environment:
     # -- clean-up at the end of the check ----------------------------------------------------------
 
     def cancel_at_end(self, subscriber: Any) -> None:
-        """Cancel the subscription of ``subscriber`` at the end, if the subscriber exists then."""
+        """When the check ends, cancel the subscription of ``subscriber``, if that still exists."""
         self._subscribers.append(weakref.ref(subscriber))
 
     def release(self) -> None:

@@ -33,7 +33,7 @@ def show_call(name: str, *arguments: object) -> str:
 
 
 def _beginning(value: Any, levels: int) -> Any:
-    """Return the first items of ``value``, because an element may be a batch of many rows."""
+    """Return ``value``, or its first items: an element may be a batch of many rows."""
     kind = type(value)
     if kind in (str, bytes):
         return value[:_LONGEST]

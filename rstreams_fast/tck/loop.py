@@ -27,7 +27,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., Any], *args: Any, timeout: float) -> Any:
-        """Call ``function`` on the loop; raise its exception, or ``TimeoutError``."""
+        """Return the result of ``function`` on the loop. Raise its error, or ``TimeoutError``."""
         answer = asyncio.run_coroutine_threadsafe(self._run(function, args), self._loop)
         try:
             return answer.result(timeout)

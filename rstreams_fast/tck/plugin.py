@@ -30,7 +30,7 @@ WORDS = {
     runner.NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
 }
 _OUTCOME = "rstreams_tck_outcome"
-#: Maps the name of a verification to the grade up to which it fails, and its broken rules.
+#: Maps the name of a verification to its setting ``fail_on``, and the errors of its broken rules.
 _FINDINGS = pytest.StashKey[dict[str, tuple[str, list[tck.RuleBroken]]]]()
 
 

@@ -59,7 +59,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 class ProbeSubscriber:
-    """A subscriber that records every signal. It requests elements only when the check calls it.
+    """A subscriber that records every signal. Only a call of its ``request`` requests elements.
 
     The check may pass *reactions*: functions that the subscriber calls within its signals.
     """
@@ -189,7 +189,7 @@ class ProbeSubscriber:
     # -- methods that the check calls --------------------------------------------------------------
 
     def request(self, *portions: Any) -> None:
-        """Call ``subscription.request(n)`` for each ``n``. If it raises, §3.16 is broken."""
+        """Call ``request(n)`` for each ``n`` in ``portions``. If it raises, §3.16 is broken."""
         for n in portions:
             with self._environment.changed:
                 if type(n) is int and n > 0:

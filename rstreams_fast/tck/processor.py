@@ -16,7 +16,7 @@ from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["Downstream", "IdentityProcessorVerification"]
 
-#: How many elements the first of two subscribers requests long before the elements come.
+#: The first of two subscribers requests this many elements before the second subscriber comes.
 _REQUESTED_LONG_AGO = 20
 
 
@@ -87,8 +87,8 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         "buffer_size",
         "coordinated_emission",
     )
-    #: A processor need not cancel upstream when its last subscriber cancels. If it does not, this
-    #: check is not run.
+    #: No rule demands that a processor cancels upstream when its last subscriber cancels. The check
+    #: named here is run only for a processor that does so.
     more_needs: ClassVar[dict[str, tuple[str, ...]]] = {
         "beyond_spec206_stoppingMustCancelTheSubscription": ("cancel upstream",)
     }
@@ -119,7 +119,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         return self._processor_below(CorrectSource(self.create_element, elements, failure))
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
-        """Return a new processor, with a subscriber that calls ``probe``."""
+        """Return a new processor whose subscriber reports the processor's signals to ``probe``."""
         processor = self._processor()
         self.environment.call(processor.subscribe, Downstream(probe))
         return processor

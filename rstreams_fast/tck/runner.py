@@ -66,7 +66,7 @@ class Verdicts:
     """Stores the results of an implementation's checks. They tell which checks need not be run."""
 
     def __init__(self) -> None:
-        # Maps a property to the check that should have established it, but has failed.
+        # Maps a property, such as "on_complete", to the failed check that should establish it.
         self._missing: dict[str, str] = {}
         self._seconds_broken = 0.0
 

@@ -12,8 +12,8 @@ from rstreams_fast.tck.environment import Environment, frequent_switches
 
 __all__ = ["SecondThread", "pause", "poll_until", "stay_busy", "sweep"]
 
-#: A sweep ends after ``_MOST_ROUNDS`` rounds. It ends earlier in two cases: after a sixth of the
-#: timeout, or if ``_LEAST_ROUNDS`` rounds have taken more than ``silence`` seconds.
+#: A sweep (all rounds of a check) ends after ``_MOST_ROUNDS`` rounds. It ends earlier in two cases:
+#: after a sixth of the timeout, or if ``_LEAST_ROUNDS`` rounds took more than ``silence`` seconds.
 _MOST_ROUNDS, _LEAST_ROUNDS = 300, 24
 #: The golden ratio minus 1. For any n, its first n multiples, modulo 1, are spread evenly between 0
 #: and 1.
@@ -109,7 +109,8 @@ class SecondThread:
         return self._number
 
     def _begin(self) -> None:
-        # The lock is free if the second thread has not begun the previous round, or has ended.
+        # If the lock is free, release() would raise. It is free if the second thread has not begun
+        # the previous round, or has ended.
         if self._begins.locked():
             self._begins.release()
 

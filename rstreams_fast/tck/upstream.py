@@ -42,7 +42,7 @@ class Upstream:
         self.cancels = 0
         self.answer: Callable[[], object] | None = None  # called by request before it returns
         self._name = environment.name("subscription")
-        self._waiting_calls = waiting_calls  # this many calls wait for a call that overlaps them
+        self._waiting_calls = waiting_calls  # this many calls wait briefly for an overlapping call
         # The thread in which a terminal signal is being sent, and the name of the signal.
         self._terminal: tuple[int, str] | None = None
         self._running: list[tuple[int, str]] = []

@@ -30,9 +30,9 @@ __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check
 #: The grades of checks: see ``GRADES``.
 SPEC, PYTHON, STRICT = "spec", "python", "strict"
 GRADES: Final = (SPEC, PYTHON, STRICT)
-"""The grades of checks. ``spec``: the specification demands it. ``python``: it follows from
-how Java's types are translated to Python. ``strict``: a careful implementation does so, even if
-the other side has broken a rule first.
+"""The grades of checks. ``spec``: the specification demands what is checked. ``python``: the demand
+follows from how Java's types are translated to Python. ``strict``: a careful implementation passes
+the check, even if the other side has broken a rule first.
 """
 
 _CHECK = "__tck_check__"
@@ -90,13 +90,13 @@ class Check:
     """The description of one check.
 
     Attributes:
-        name: The name of the official kit's check, or ``beyond_...`` for a check that the official
-            kit lacks.
+        name: The name of the check in the official Java kit, or ``beyond_...`` for a check that the
+            official kit lacks.
         rule: The number of the rule, such as ``"1.9"``.
         grade: One of ``GRADES``.
         title: The sentence that says what is checked.
         look: Where to look when the check fails.
-        needs: Names of properties that other checks must have established before.
+        needs: Names of properties, such as ``"a request"``, that earlier checks must establish.
         establishes: The name of the property that this check establishes if it passes.
     """
 
@@ -198,8 +198,8 @@ class Verification:
     fail_on: str = SPEC
     """The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``."""
     not_claimed: tuple[str, ...] = ()
-    """Names (with ``*`` and ``?``) of ``strict`` checks that do not apply. The implementation does
-    not claim to pass these checks, and the specification does not demand it.
+    """Names of ``strict`` checks that do not apply; ``*`` and ``?`` are wildcards. The
+    specification does not demand these checks, and the implementation does not claim to pass them.
     """
     asyncio_bound: bool = False
     """Whether hooks, publishers and subscribers may only be called on a running asyncio loop. If

@@ -1,7 +1,8 @@
 """Checks of requests and cancels that come while a publisher goes idle.
 
 A publisher goes idle when it has sent all requested elements and stops its sending loop. Each check
-repeats the request or cancel in many *rounds*, in each round at another moment.
+repeats the request or cancel in many *rounds*, in each round at another moment. In most checks the
+kit's *second thread* (a ``SecondThread``) makes this request or cancel after ``on_next`` begins.
 """
 
 # ruff: noqa: N802
@@ -33,10 +34,10 @@ _TRIALS = 8
 #: A publisher with its own thread usually goes idle within ``_WINDOW`` seconds after an element.
 #: For other publishers the kit measures this time, up to ``_LONGEST_WINDOW`` seconds.
 _WINDOW, _LONGEST_WINDOW = 0.001, 0.005
-#: The second thread makes its calls up to this multiple of the measured time after on_next.
+#: The second thread calls at most this multiple of the measured time after on_next.
 _WINDOW_MULTIPLE = 1.25
 #: The second thread calls up to this many seconds before the end of on_next. Then it waits for the
-#: GIL, and gets it soon afterwards, when the first thread may be at any step.
+#: GIL, and gets it soon afterwards. The thread that ran on_next may be at any step by then.
 _SECONDS_BEFORE_END = 0.0001
 #: In this fraction of the rounds, the second thread makes its call before the end of on_next.
 _PART_BEFORE_END = 1 / 3
@@ -240,7 +241,7 @@ class RaceChecks:
 
 
 class _IdleWindow:
-    """Times a call of a second thread, so that the publisher goes idle at the same moment."""
+    """Lets the second thread make its call at a chosen moment while the publisher goes idle."""
 
     def __init__(self, second: SecondThread) -> None:
         self.second = second
@@ -250,7 +251,7 @@ class _IdleWindow:
         self._round = 0
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """The reaction to ``on_next``. The first call in a round calls ``SecondThread.fire``."""
+        """``on_next`` calls this. The first call in a round starts the second thread's call."""
         self._last = threading.get_ident(), time.perf_counter()
         if self.second.is_armed:
             self.second.fire(self._round)
@@ -303,15 +304,15 @@ class _SenderStops:
 
     @property
     def place(self) -> str:
-        """The line at which the sender was stopped."""
+        """The line at which the sending thread was stopped."""
         return self._trace.place
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
-        """The reaction to ``on_next``. The first call in a round starts to count lines."""
+        """``on_next`` calls this. The first call in a round starts to count lines."""
         self._trace.begin()
 
     def count(self) -> None:
-        """Begin a round that only counts lines, and does not stop the sender."""
+        """Begin a round that only counts lines, and does not stop the sending thread."""
         self._trace = LineTrace()
 
     def end(self) -> None:
@@ -319,12 +320,12 @@ class _SenderStops:
         self._lines = max(self._lines, self._trace.lines)
 
     def line_numbers(self, environment: Environment) -> Iterator[int]:
-        """Yield the number of each line, or of fewer lines if there is no time for all lines."""
+        """Yield a line number for each round. Leave lines out if there is no time for all lines."""
         for number, part in enumerate(sweep(environment, most=min(self._lines, _MOST_LINES)), 1):
             yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
 
     def arm(self, call: Callable[[], object], step: int) -> None:
-        """Let the second thread call ``call`` while the sender is stopped at line ``step``."""
+        """Let the second thread make ``call`` while the sending thread stops at line ``step``."""
 
         def stop() -> None:
             self._second.fire(number)

@@ -24,7 +24,7 @@ __all__ = ["RequestChecks"]
 #: If on_next is nested deeper than this, the kit assumes that the depth has no bound.
 _BOUND = 50
 _REQUESTS_PER_THREAD = 50
-#: A negative request is a random number, at least minus this number.
+#: A negative request is a random number between minus this number and -1.
 _MOST_NEGATIVE = 2**31
 #: The message of the error for request(-1) should contain one of these texts.
 _WORDS_OF_309 = ("3.9", "non-positive subscription request", "negative subscription request")

@@ -134,13 +134,16 @@ class PublisherVerification(
     def _subscriber_of(
         self, elements: int, *, completes: bool = False, **how: Any
     ) -> ProbeSubscriber:
-        """Return a new subscriber of a new publisher of ``elements`` elements."""
+        """Return a new subscriber of a new publisher of ``elements`` elements.
+
+        ``completes`` tells whether the check needs ``on_complete``. ``how``: see ``_subscriber``.
+        """
         return self._subscriber(self._publisher(elements, completes=completes), **how)
 
     def _is_late(self) -> bool:
         """Whether the check has used up a third of the timeout.
 
-        A check that repeats a call many times then stops repeating it. So a slow implementation is
+        A check that repeats a call many times stops when this is true. So a slow implementation is
         called less often.
         """
         return self.environment.history.seconds() > self.timeout / 3

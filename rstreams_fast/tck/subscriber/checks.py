@@ -65,7 +65,11 @@ class SubscriberChecks:
         subscribed: bool = True,
         answers: list[Any] | None = None,
     ) -> Any:
-        """Return a ``ControlledUpstream``, the kit's publisher, for a new subscriber under test."""
+        """Return a ``ControlledUpstream``, the kit's publisher, for a new subscriber under test.
+
+        ``subscribed``: whether to call ``on_subscribe``. ``answers``: elements that ``request``
+        sends before it returns. ``waiting_calls``: see ``Upstream``.
+        """
         upstream = self._make_upstream(waiting_calls)
         if subscribed:
             upstream.start(answers or [])
@@ -90,7 +94,7 @@ class SubscriberChecks:
         return upstream
 
     def _send(self: Kit, upstream: ControlledUpstream, count: int) -> list[Any]:
-        """Send ``count`` elements, each after its request, and return them. Stop after a cancel."""
+        """Send ``count`` elements, each after it was requested. Return them. A cancel ends this."""
         sent: list[Any] = []
         while len(sent) < count and self._wait_for_demand(upstream, len(sent)):
             sent.append(self._element(len(sent)))
@@ -115,7 +119,7 @@ class SubscriberChecks:
     def required_spec201_mustSignalDemandViaSubscriptionRequest(self: Kit) -> None:
         """The subscriber calls request, and accepts the requested elements and then on_complete.
         Look at on_subscribe: it should call request. If the subscriber's user decides when to
-        request, the hook trigger_request, or the puppet, must call request."""
+        request, the hook trigger_request, or a whitebox subscriber's puppet, must call request."""
         upstream = self._upstream()
         upstream.trigger_request(1)
         requested = upstream.expect_request()
@@ -147,14 +151,14 @@ class SubscriberChecks:
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnComplete(self: Kit) -> None:
-        """After on_complete the subscriber does not call request. (By §3.6 it has no effect.)
+        """After on_complete the subscriber does not call request, which has no effect then (§3.6).
         Look at the code that calls request, and at on_complete: it should clear the subscription.
         """
         self._expect_no_request_after("on_complete")
 
     @check("2.4", STRICT, needs="a request")
     def beyond_spec204_nothingShouldBeRequestedAfterOnError(self: Kit) -> None:
-        """After on_error the subscriber does not call request. (By §3.6 it has no effect.)
+        """After on_error the subscriber does not call request, which has no effect then (§3.6).
         Look at the code that calls request, and at on_error: it should clear the subscription."""
         self._expect_no_request_after("on_error")
 
@@ -402,7 +406,7 @@ class SubscriberChecks:
         upstream.trigger_request(_ELEMENTS)
         while not (upstream.end_sent or upstream.cancels):
             before = upstream.sent
-            upstream.send_answers()  # requests before answer_by() sent no elements: send them now
+            upstream.send_answers()  # also sends elements that were requested before answer_by()
             if upstream.sent == before and not self._requests_more(upstream):
                 break
         upstream.expect_processed(elements[: upstream.sent], "2.11")

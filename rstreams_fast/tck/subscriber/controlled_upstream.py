@@ -18,13 +18,13 @@ class ControlledUpstream(Upstream):
     def __init__(self, verification: Any, subscriber: Any, waiting_calls: int) -> None:
         super().__init__(verification.environment, subscriber, waiting_calls=waiting_calls)
         self.verification = verification
-        self.sent = 0  # how many of _answers were sent
-        self.end_sent = False  # whether on_complete was sent after _answers
+        self.sent = 0  # how many elements of _answers were sent
+        self.end_sent = False  # whether on_complete was sent after these elements
         self._answers: list[Any] = []
         self._sending = False
 
     def start(self, answers: list[Any]) -> None:
-        """Send the subscription. Later, ``request`` sends the elements ``answers``, if any."""
+        """Call ``on_subscribe``. From now on, ``request`` sends the elements ``answers``."""
         self.answer_by(answers)
         self.send_subscription()
         self.environment.verify()
@@ -47,10 +47,10 @@ class ControlledUpstream(Upstream):
         """Drop the kit's own references to the subscription. This class has none."""
 
     def expect_processed(self, elements: list[Any], rule: str) -> None:
-        """Expect that ``elements`` were processed. Does nothing: a blackbox does not tell this."""
+        """Expect that ``elements`` were processed. Does nothing: only a whitebox reports this."""
 
     def expect_terminal(self, rule: str, *signal: Any) -> None:
-        """Expect that ``signal`` was processed. Does nothing: a blackbox does not tell this."""
+        """Expect that ``signal`` was processed. Does nothing: only a whitebox reports this."""
 
     def end(self, terminal: str, rule: str = "2.13") -> None:
         """Signal ``on_complete`` or ``on_error``, and expect that it is processed."""

@@ -1,7 +1,8 @@
 """Checks of signals and stops that come while a subscriber goes idle.
 
-A subscriber goes idle when it has processed all elements and its working thread stops. Each check
-repeats the signal or stop in many *rounds*, in each round at another moment.
+A subscriber goes idle when it has processed all elements and its working thread stops. A *stop* is
+a call that makes the subscriber cancel. Each check repeats the signal or stop in many *rounds*, in
+each round at another moment.
 """
 
 # ruff: noqa: N802

@@ -141,7 +141,7 @@ class _WhiteboxUpstream(ControlledUpstream):
             "the subscriber calls probe.register_on_subscribe(puppet)",
             lambda: "no such call",
         )
-        self.answer_by(answers)  # not earlier: an unregistered subscriber might drop elements
+        self.answer_by(answers)  # before its registration a subscriber might drop elements
 
     def trigger_request(self, n: int) -> None:
         self._call_puppet("trigger_request", n)
