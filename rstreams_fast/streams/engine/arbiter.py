@@ -68,9 +68,10 @@ class PendingDemand:
         return True
 
     def request_from(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request the pending elements through ``inner``, but at most ``most`` of them.
+        """Request at most ``most`` elements through ``inner``. Return whether a request was made.
 
-        The requested number is subtracted from this demand. Return false if no request was made.
+        The requested elements are those that downstream has requested, but that the operator has
+        not yet requested from a publisher. ``self`` counted these elements, and subtracts them now.
         """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
@@ -81,7 +82,10 @@ class PendingDemand:
         return True
 
     def return_unreceived(self, inner: Inner) -> None:
-        """Add to this demand the elements that ``inner`` has requested but not received."""
+        """Count again the elements that ``inner`` has requested but not received.
+
+        The publisher has ended. So the operator must request these elements from another one.
+        """
         left = inner.requested - inner.received
         if left > 0:
             self.counter.request(left)
@@ -119,24 +123,26 @@ class Companion(Protocol):
     inner: Inner
 
     def receive(self, burst: list[Any], over: bool, /) -> bool:
-        """Handle ``burst``, a list of elements of the second publisher.
+        """Handle ``burst``, elements of the operator's second publisher.
 
-        If ``over`` is true, the second publisher has completed. If the result is true, the arbiter
-        completes the stream. The arbiter calls ``receive`` on any thread, one call at a time.
+        The second publisher of ``take_until(other)``, for example, is ``other``. If ``over`` is
+        true, the second publisher has completed. Return true to complete the operator's stream.
+        ``receive`` is called on any thread, one call at a time.
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """Make one call to the second publisher, such as ``request``, if a call is due.
+        """If a call to the operator's second publisher is due, such as ``request``, make one call.
 
-        Return whether a call was made.
+        The second publisher of ``take_until(other)`` is ``other``. Return whether a call was made.
         """
 
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of all boundaries above the arbiter.
+        """Return ``above``, and the metrics of the boundaries in the second publisher's stream.
 
-        ``above`` contains the metrics of the boundaries in the current publisher's stream.
+        ``above`` contains the metrics of the boundaries (operators that are not fused) in the
+        current publisher's stream. The result may also contain the operator's own metrics.
         """
 
 
@@ -180,8 +186,8 @@ class SubscriptionArbiter(FanIn):
         #: not yet requested from a publisher. No requests are made to a sequence (such as a list):
         #: ``_work`` iterates it, and subtracts each delivered element from ``pending``.
         self.pending = PendingDemand()
-        # ``_sequence`` is set while the current publisher is a sequence, such as a list. The tuple
-        # contains an iterator of the sequence, and the stages for its elements.
+        # ``_sequence`` is None unless the current publisher is a sequence, such as a list. Then
+        # ``_sequence`` is a tuple: an iterator of the sequence, and the stages (such as ``map``).
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
@@ -200,30 +206,31 @@ class SubscriptionArbiter(FanIn):
     # -- methods that operators call ---------------------------------------------------------------
 
     def add_companion(self, companion: Companion) -> None:
-        """Let ``start()`` also subscribe to a second publisher, which ``companion`` handles."""
+        """Let ``start()`` also subscribe to a second publisher, as in ``take_until(second)``.
+
+        ``companion`` has the subscriber to this publisher, and handles its elements.
+        """
         self._companion = companion
         self._unsubscribed.append(companion.inner)
 
     def subscribe_next(self, publisher: Publisher[Any]) -> None:
-        """Make ``publisher`` the next publisher, after ``PublisherChooser.next`` returned ``None``.
+        """Subscribe to ``publisher`` as the next publisher. Any thread may call this.
 
-        The arbiter subscribes to ``publisher``. Any thread may call this.
+        Needed after ``PublisherChooser.next`` has returned ``None``, which means: not known yet.
         """
         self._publisher = publisher
         self._enter_upward()
 
     def call_next(self) -> None:
-        """Let the arbiter call ``PublisherChooser.next`` again, after ``next`` returned ``None``.
+        """Let the arbiter call ``PublisherChooser.next`` again.
 
-        Only the thread that does the upward work (the calls to publishers) may call this.
+        Needed after ``next`` has returned ``None``, which means: not known yet. Only the thread
+        that makes the calls to publishers may call this.
         """
         self._over = True
 
     def outstanding(self) -> int:
-        """Return how many elements the subscriber has requested, but the publishers have not sent.
-
-        Any thread may call this.
-        """
+        """Return how many requested elements the publishers have not sent. For any thread."""
         current = self._current
         coming = 0 if current is None else current.requested - current.received
         return self.pending.counter.pending + coming
@@ -263,8 +270,8 @@ class SubscriptionArbiter(FanIn):
             self._enter_upward()
             return
         self._mail.append((companion.inner, COMPLETED))
-        # The companion completes the stream. Another thread may be delivering a list of elements
-        # now: stop this delivery immediately.
+        # The second publisher (in ``take_until(other)``: ``other``) completes the stream. Another
+        # thread may be delivering a list of elements now. If so, drop the rest of this list.
         self.pending.counter.cancel()
         self._cut_short()
         self._enter()
@@ -281,7 +288,7 @@ class SubscriptionArbiter(FanIn):
             on_first_element()
         return False
 
-    # -- calls to publishers (upward work) ---------------------------------------------------------
+    # -- calls to publishers: subscribe and request ------------------------------------------------
 
     def _upward(self) -> bool:
         companion = self._companion
@@ -291,8 +298,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # Write to _publisher only if the value is not None. Otherwise this thread could overwrite a
-        # publisher that subscribe_next() stores at the same moment on another thread.
+        # If _publisher was None, do not write to it: another thread may just have stored one there.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
@@ -304,9 +310,9 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Concatenation):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # The drain loop can iterate a sequence without a subscription. But ``custody`` is set if an
-        # ``on_discard`` is below. Then subscribe, because only an inner subscriber registers the
-        # elements for the hook of ``on_discard``.
+        # The drain loop can iterate a sequence (such as a list) without a subscription. But if an
+        # ``on_discard`` is downstream, ``custody`` must record each undelivered element. Then
+        # subscribe, because only an inner subscriber records elements in ``custody``.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -392,7 +398,7 @@ class SubscriptionArbiter(FanIn):
         return self._act_on_end()
 
     def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
-        """Deliver the requested elements of a short sequence, without a fused run.
+        """Deliver the requested elements of ``iterator``, an iterator of a short sequence.
 
         Return an ``Ended`` if the sequence has ended or has raised, otherwise ``None``.
         """
@@ -447,9 +453,10 @@ class ArbiterBoundary(Boundary):
         return FanInPublisher(upstream, _new_arbiter, self)
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:
-        """Give the new ``arbiter`` its ``PublisherChooser``, its ``Companion``, or both.
+        """Prepare ``arbiter``, a new subscription, whose first publisher is ``upstream``.
 
-        The arbiter subscribes to ``upstream`` first.
+        Set ``arbiter.chooser``, which chooses the next publisher when a publisher has ended. Or
+        call ``arbiter.add_companion``, to subscribe to a second publisher at the same time.
         """
         raise NotImplementedError
 

@@ -55,8 +55,8 @@ class Run(NamedTuple):
     """What ``describe`` shows about a run (neighbouring stages, fused into one loop).
 
     ``above`` is a text about the source or boundary directly above the run. ``program`` contains
-    the stages, or is ``None`` if no run is needed there. ``where`` names the threads on which the
-    stages work.
+    the stages. It is ``None`` if no stages follow the source or boundary, and no guard against
+    broken rules is needed. ``where`` names the threads on which the stages work.
     """
 
     above: str
@@ -65,9 +65,10 @@ class Run(NamedTuple):
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """Return, for each part, how many elements the parts below this part can use.
+    """Return, for each operator in ``parts``, how many of its results downstream can use.
 
-    ``parts`` must not be empty.
+    For example, downstream can use 5 results of ``map`` in ``map(f).take(5)``. ``parts`` are the
+    operators of a stream from the source down. ``parts`` must not be empty.
     """
     need = EVERYTHING
     below = [need]
@@ -98,11 +99,11 @@ class _RunBuilder:
         return not isinstance(self.source, PublisherSource)
 
     def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
-        """Return the publisher of the run, and append a description of the run to ``runs``.
+        """Return the publisher of this run (a source with its fused stages).
 
-        A run without stages is only a guard: it protects the part below from a source that breaks
-        the rules of Reactive Streams. If the source is trusted, or if ``guarded`` says that the
-        part below needs no guard, return the source's own publisher.
+        Append a description of the run to ``runs``. A run without stages is only a guard against a
+        source that breaks the rules of Reactive Streams. If the source is trusted, or if the next
+        operator needs no guard (``guarded``), return the source's own publisher.
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -137,7 +138,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
             if fails_without_demand and need.total == UNBOUNDED:
                 # The publisher above does not wait for demand, and fails the stream if there is no
                 # demand for an element. So this boundary must request as many elements as it can
-                # hold, even if the parts below can use only a few at a time (``need``).
+                # hold, even if the operators downstream can use only a few at a time (``need``).
                 need = EVERYTHING
             fails_without_demand = part.fails_without_demand or (
                 fails_without_demand and part.one_to_one
@@ -145,10 +146,10 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         if isinstance(part, Stage):
             op = part.op
             if has_seed(op):
-                # A run can send a seed to its first stage, before all elements of the source. So
-                # ``scan(fn, seed)`` becomes ``scan(fn)``, which passes its first element on
-                # unchanged, and the run sends the seed. ``scan(fn)`` must be the first stage of
-                # its run: begin a new run if the current run has stages.
+                # Replace ``scan(fn, seed)`` by ``scan(fn)``, which passes its first element on
+                # unchanged. The run (the loop of the stages) makes the seed this first element: it
+                # sends the seed to its first stage, before the elements of the source. So ``scan``
+                # must be the first stage of a run: begin a new run if the current run has stages.
                 if builder.stages or builder.boundary is not None or builder.seed is not MISSING:
                     upstream = builder.close(runs)
                     builder = _RunBuilder(PublisherSource(upstream, "the run above", trusted=True))

@@ -36,13 +36,13 @@ class Boundary:
     publishes to the subscriber below.
     """
 
-    #: ``one_to_one``: whether the boundary sends one element for each element of upstream. Then the
-    #: boundary can use only as many elements of upstream as the parts below can use.
+    #: ``one_to_one``: whether the operator sends one element for each element of upstream. Then the
+    #: operator can use only as many elements of upstream as the operators downstream can use.
     one_to_one: ClassVar[bool] = False
-    #: ``fails_without_demand``: whether the boundary fails the stream if an element comes while
+    #: ``fails_without_demand``: whether the operator fails the stream if an element comes while
     #: downstream has no demand.
     fails_without_demand: bool = False
-    #: ``guards``: whether the boundary tolerates an upstream that breaks rules of Reactive Streams.
+    #: ``guards``: whether the operator tolerates an upstream that breaks rules of Reactive Streams.
     guards: ClassVar[bool] = False
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -50,16 +50,17 @@ class Boundary:
         raise NotImplementedError
 
     def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
-        """Return a publisher as ``attach`` does. The parts below use at most ``need`` elements.
+        """Return the operator's publisher, which subscribes to ``upstream``.
 
-        A subclass may use ``need`` to request fewer elements. The default ignores ``need``.
+        The operators downstream use at most ``need`` elements. So a subclass may request fewer
+        elements than in ``attach``. The default ignores ``need``.
         """
         return self.attach(upstream)
 
     def resource_above(self) -> Any:
-        """Return the executor that must iterate a source that is directly above this boundary.
+        """Return the executor on which to iterate an iterable source directly upstream.
 
-        The default ``...`` (Ellipsis) means: no executor. The boundary subscribes to the source.
+        ``None``: a new thread. ``...`` (Ellipsis, the default): the thread that calls ``request``.
         """
         return ...
 
@@ -76,15 +77,16 @@ class StagesBoundary(Boundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
         """Return a publisher that passes the elements of ``upstream`` through ``stages``.
 
-        The parts below use at most ``need`` elements. The returned publisher has an attribute
-        ``where``: a text that names the threads on which the publisher works.
+        The operators downstream use at most ``need`` elements. The returned publisher has an
+        attribute ``where``: a text that names the threads on which the publisher works.
         """
         raise NotImplementedError
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
-        """Return the text of ``describe``, for parts below that use at most ``need`` elements.
+        """Return one line: the boundary's name, and how many elements (and bytes) it may hold.
 
-        A boundary may hold fewer elements if ``need`` is small. The default ignores ``need``.
+        A boundary may hold fewer elements if the operators downstream use at most ``need``
+        elements, such as 3 for ``take(3)``. The default ignores ``need``.
         """
         return self.describe()
 
@@ -179,12 +181,13 @@ class ListSubscriber:
 
     __slots__ = ()
 
-    #: ``prompt``: if true, no result may wait in ``burst`` until the source has its next element.
-    #: So a run whose source can wait calls ``on_next``, and does not use ``burst``.
+    #: ``prompt``: whether this subscriber must get each result without delay. While a source waits
+    #: for its next element, earlier results would stay in ``burst``. So if ``prompt`` is true and
+    #: the source can wait, the run (loop) of fused stages calls ``on_next`` with each result.
     prompt: ClassVar[bool] = False
 
-    #: ``takes_bursts``: whether runs may append to ``burst``. If false, runs must call ``on_next``.
-    #: ``takes_bursts`` is false, for example, in a user's subclass that overrides ``on_next``.
+    #: ``takes_bursts``: whether a run of fused stages may append to ``burst``. If false, the run
+    #: must call ``on_next``. False, for example, in a user's subclass that overrides ``on_next``.
     takes_bursts: ClassVar[bool] = True
 
     burst: list[Any]
@@ -195,13 +198,13 @@ class ListSubscriber:
 
 
 class FunctionSubscriber:
-    """A subscriber with a function ``slot``, which fused runs call instead of ``on_next``."""
+    """A subscriber whose function ``slot``, not ``on_next``, gets the results of fused stages."""
 
     __slots__ = ()
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function that fused runs call with each result. ``None``: they call ``on_next``."""
+        """The function that gets the results of fused stages. If ``None``, ``on_next`` does."""
         raise NotImplementedError
 
 

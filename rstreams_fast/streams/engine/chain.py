@@ -1,4 +1,4 @@
-"""Attributes that an internal subscriber gets from the subscriber below, such as ``custody``."""
+"""Attributes that an internal subscriber takes over from the next subscriber downstream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Chained(Protocol):
 
 
 class Link:
-    """The base of internal subscribers without a drain loop. Has the attributes of ``Chained``."""
+    """Declares the attributes of the protocol ``Chained``, for subscribers other than ``Drain``."""
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 
@@ -44,10 +44,10 @@ class Link:
 
 
 def take_over_attributes(chained: Chained, below: object) -> None:
-    """Set the ``Chained`` attributes of ``chained``, which signals to the subscriber ``below``.
+    """Set the attributes of ``chained`` that the protocol ``Chained`` declares, such as ``depth``.
 
-    The values depend on the attributes of ``below``. If ``below`` is a subscriber from outside this
-    package, the attributes get default values.
+    ``below`` is the subscriber to which ``chained`` signals. The values depend on the attributes of
+    ``below``. If ``below`` is from outside this package, the attributes get default values.
     """
     chained.depth = 1
     chained.trampoline = None

@@ -40,7 +40,7 @@ class _NoPublisher:
     """
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Do nothing, because the stream of the subscriber has already ended."""
+        """Do nothing: this object replaces a publisher in a stream that has already ended."""
 
 
 NO_PUBLISHER: Final = _NoPublisher()
@@ -88,7 +88,7 @@ class Custody:
         self.call_hook(element)
 
     def claim(self, *elements: Any) -> list[Any] | None:
-        """Remove ``elements`` from this record, because the caller uses them now.
+        """Remove ``elements`` from the record of undelivered elements: the caller uses them now.
 
         Return a list of the removed elements, without those that were not recorded. Return ``None``
         if the stream has ended. Then the hook of ``on_discard`` has already got the elements.
@@ -119,7 +119,7 @@ class Custody:
             report_unraisable(raised, "on_discard", self._hook)
 
     def discard(self, elements: Iterable[Any]) -> None:
-        """Remove ``elements`` from this record. Pass the removed elements to ``on_discard``."""
+        """Remove ``elements`` from the record of undelivered elements: ``on_discard`` gets them."""
         for element in elements:
             with self._lock:
                 here = self._remove(element)
@@ -127,10 +127,10 @@ class Custody:
                 self.call_hook(element)
 
     def pass_on(self, burst: list[Any]) -> list[Any]:
-        """Move the elements of ``burst`` from this custody to the operator's (see ``inner``).
+        """Move ``burst`` from this record of undelivered elements to that of the whole operator.
 
-        Return the elements. If the stream has ended, leave out the elements that the hook of
-        ``on_discard`` has already got.
+        This record is for one of the publishers of an operator such as ``merge``. Return the
+        elements. If the stream has ended, leave out the elements that ``on_discard`` has got.
         """
         passed = []
         for element in burst:
@@ -142,7 +142,7 @@ class Custody:
         return passed
 
     def gather(self, group: Any) -> Any:
-        """Record the list or tuple ``group`` as one element. Remove its members from the record.
+        """Record the list or tuple ``group`` as one undelivered element, instead of its members.
 
         Return ``group``.
         """
@@ -154,11 +154,11 @@ class Custody:
         return group
 
     def enter_items(self, iterable: Any) -> bool:
-        """Remove ``iterable`` from this record, and record each item of ``iterable`` instead.
+        """Record each item of ``iterable`` as an undelivered element, instead of ``iterable``.
 
-        If ``iterable`` was not recorded, its items are not recorded either. Return false if
-        ``iterable`` was recorded but is not a collection (such as a list). Then the caller must
-        call ``enter`` with each item. Otherwise return true.
+        ``unbatch`` delivers the items. If ``iterable`` was not recorded, its items are not recorded
+        either. Return false if ``iterable`` was recorded but is not a collection (such as a list).
+        Then the caller must call ``enter`` with each item. Otherwise return true.
         """
         with self._lock:
             if self.claim(iterable):
@@ -169,7 +169,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """Pass all held elements to the ``on_discard`` hook, and later each element that enters."""
+        """Pass all recorded elements to ``on_discard``, and each later argument of ``enter``."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -183,13 +183,14 @@ class Custody:
     ) -> Function:
         """Return a wrapper that removes its arguments from this record, and then calls ``fn``.
 
-        If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the removed arguments.
+        The record contains the undelivered elements. If ``fn`` raises or returns ``None``, the hook
+        of ``on_discard`` gets the removed arguments.
 
         Args:
             fn: The user's function.
             makes: Whether ``fn`` returns an element. Then the element is recorded as undelivered.
                 If false, ``fn`` returns a publisher.
-            last: Whether the wrapper removes only its last argument from this record.
+            last: Whether the wrapper removes only its last argument from the record.
             seeded: Whether the first argument of the first call is a seed. A seed is not removed.
         """
 
@@ -217,9 +218,10 @@ class Custody:
     def wrap_predicate(self, fn: Function, *, drops: bool | None) -> Function:
         """Return a wrapper of ``fn``, a function that only reads an element, as in ``filter``.
 
-        The wrapper removes the element from this record and calls ``fn``. If the stage then drops
-        the element, the hook of ``on_discard`` gets the element. Otherwise the element is recorded
-        again. If the element was not recorded before the call, the wrapper only calls ``fn``.
+        During the call of ``fn``, the element is not in the record of undelivered elements. So the
+        hook of ``on_discard`` cannot get the element while ``fn`` reads it. After the call, the
+        hook gets the element if the stage drops it. Otherwise the element is recorded again. If the
+        element was not recorded before the call, the wrapper only calls ``fn``.
 
         Args:
             fn: The user's function.
@@ -232,8 +234,8 @@ class Custody:
             held = self.claim(element)
             if held is None:
                 return not drops
-            # ``keeps`` has this value if ``fn`` raises. It is false if the stage can drop elements:
-            # then the hook of ``on_discard`` gets the element.
+            # This value of ``keeps`` is used if ``fn`` raises. If the stage can drop elements,
+            # ``keeps`` is false, and the hook of ``on_discard`` gets the element.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -250,9 +252,9 @@ class Custody:
     ) -> Callable[[Any], Awaitable[Any]]:
         """Return a wrapper that removes its argument from this record, and then awaits ``fn``.
 
-        ``fn`` is the user's coroutine function for ``map_async``. The result of ``fn`` is recorded
-        as undelivered. If ``fn`` raises or returns ``None``, the ``on_discard`` hook gets the
-        argument.
+        The record contains the undelivered elements. ``fn`` is the user's coroutine function for
+        ``map_async``, and its result is recorded. If ``fn`` raises or returns ``None``, the hook of
+        ``on_discard`` gets the argument.
         """
 
         @wraps(fn, updated=())
@@ -290,7 +292,7 @@ class Custody:
             case Fate.USED:
                 seeded = bool(seed) and seed[0] is not MISSING
                 return [(name, self.wrap_function(fn, makes=True, seeded=seeded), *seed)]
-            case Fate.ADDED:  # the first argument was delivered already: on_discard must not get it
+            case Fate.ADDED:  # scan: do not discard fn's first argument, a result delivered before
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.wrap_predicate(fn, drops=False))]
@@ -314,10 +316,10 @@ class Custody:
 
 
 def _passes(name: str, argument: Any) -> Function:
-    """Return a predicate that is true for the elements that the stage ``name`` passes on.
+    """Return a predicate that is true for the elements that ``distinct_until_changed`` passes on.
 
-    The stage is ``distinct_until_changed``, which compares each element with the previous element.
-    So the predicate stores the previous element.
+    ``name`` is always ``distinct_until_changed``, and ``argument`` is its key function, or None.
+    The predicate stores the previous element or its key, and compares it with the next.
     """
     kind = STAGES[name]
     state = [kind.first_state((name, argument))]

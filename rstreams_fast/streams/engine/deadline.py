@@ -136,7 +136,10 @@ class Deadline:
             self.update()
 
     def refuse(self, error: BaseException) -> None:
-        """Call ``when_dropped`` with ``error``. Do nothing if the deadline is closed."""
+        """Report ``error``, an error of the timer, ``due`` or ``work``: call ``when_dropped``.
+
+        Do nothing if the deadline is closed.
+        """
         when_dropped = self._when_dropped
         if when_dropped is not None:
             when_dropped(error)

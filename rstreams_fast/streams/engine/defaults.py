@@ -73,16 +73,16 @@ BURST: Final = 256
 elements, the loop checks whether it must let other work of its thread run."""
 
 CALLER_BURST: Final = 4096
-"""The maximum number of source elements in one burst, if the drain loop runs on the thread that
-called ``request``. The number is larger than ``BURST``, as no other work waits for this thread."""
+"""The same as ``BURST`` (the maximum number of elements without a pause), if the drain loop runs on
+the thread that called ``request``. The number is larger, as no other work waits for this thread."""
 
 FEW: Final = 64
 """A sequence of up to this many elements is delivered in a plain Python loop, without a
 ``FusedRun``. For 32 elements, a ``FusedRun`` would take 10 % more time."""
 
 PART_GROWS: Final = 16
-"""The next request is this many times as large, if a call of ``request`` returns within a sixteenth
-of a turn (a time slice of 1 ms)."""
+"""An operator requests a large number of elements in parts. If a call of upstream's ``request``
+returns within 1/16 of a turn (a time slice of 1 ms), the next part is this many times as large."""
 
 DESCRIBED_DEPTH: Final = 8
 """How many levels of nested publishers ``describe`` shows, such as a ``merge`` in a ``merge``."""
@@ -102,7 +102,10 @@ def replenish_at(prefetch: int) -> int:
 
 
 def next_burst(burst: int, seconds: float) -> int:
-    """Return the size of the next burst, if the last burst of size ``burst`` took ``seconds``."""
+    """Return how many elements a drain loop processes next without a pause (the next burst).
+
+    The last burst had ``burst`` elements and took ``seconds``. If it was slow, the next is smaller.
+    """
     if seconds > TURN_SECONDS:
         return max(1, burst // 2)
     if burst < BURST and seconds < TURN_SECONDS / 4:

@@ -56,9 +56,9 @@ def _describe_inside(source: Source, depth: int) -> list[str]:
 def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
     """Return a text that describes the stream of ``source`` and ``parts``.
 
-    The text has one line for each source or boundary, with its bounds, and two lines for each run
-    of fused stages. If the source combines publishers, indented lines describe these publishers.
-    ``depth`` limits how many levels of combined publishers are shown.
+    The text has one line for the source, one for each operator that is not fused (with the number
+    of elements that it may hold), and two for each run of fused stages. Indented lines describe the
+    publishers that the source combines, if any. ``depth`` limits how many levels are shown.
     """
     _, runs = assemble(source, parts)
     lines = ["Stream"]

@@ -243,11 +243,12 @@ class Drain:
         publishers. The work goes on in the next turn, or earlier if another thread enters ``wip``.
         """
         first, self._paused = not self._paused, True
+        # leave() fails if another thread has entered. resume() handles the event of that thread.
         while not wip.leave(wip.missed):
-            pass  # the next turn on the event loop handles the events that have come meanwhile
+            pass
         if first:
             turns.pause(self)
-        if self._demand.value < 0:  # the stream has ended: clean up now, not in the next turn
+        if self._demand.value < 0:  # a negative demand: the stream has ended, so clean up now
             self.resume()
 
     def resume(self) -> None:
@@ -262,16 +263,16 @@ class Drain:
     def _wrap_stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that ``on_discard`` gets the elements that the stages drop.
 
-        Call this only if the elements are registered for ``on_discard`` before they reach the
+        Call this only if ``custody`` records the elements as undelivered before they reach the
         stages.
         """
         custody = self.custody
         return stages if custody is None else custody.wrap_stages(stages)
 
     def _gather(self, groups: list[Any]) -> list[Any]:
-        """Register each list or tuple in ``groups`` as one element for ``on_discard``.
+        """Record each list or tuple in ``groups`` as one undelivered element, for ``on_discard``.
 
-        The members of the groups are no longer registered. Returns ``groups``.
+        The members of the groups are no longer recorded. Return ``groups``.
         """
         custody = self.custody
         if custody is not None:
@@ -317,11 +318,12 @@ class Drain:
         return False if status is RunStatus.IDLE else self._end_with_status(status, run)
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """Return the ring or function of ``subscriber`` that takes the results of a fused run.
+        """Return the object to which a fused run (a loop of stages) passes its results.
 
-        This is the subscriber's ring, the ``append`` of its list, its function ``slot``, or its
-        ``on_next``. ``waits`` says that the source can wait between two elements. Then the list of
-        a ``prompt`` subscriber is not used, because results would stay in the list during the wait.
+        This is the subscriber's ring buffer, the ``append`` of its list, its ``slot`` (for a user's
+        function), or its ``on_next``. If the source can wait between two elements (``waits``),
+        results would stay in the list during the wait. So the list is then not used if the
+        subscriber must get each result at once (``prompt``).
         """
         # Read ``subscriber.ring`` only once, because another thread can set it to ``None``.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -347,19 +349,19 @@ class Drain:
         if self._resource is None and self._only_downstream_calls:
             ended = self._demand.cancel()
         else:
-            # ``leaving`` propagates to the executor or to upstream, but not to downstream. So the
-            # exception must also be signalled to downstream by on_error.
+            # The exception, such as KeyboardInterrupt, propagates to the executor or to upstream,
+            # but not to downstream. So it must also be signalled to downstream by on_error.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Report the RecursionError here. The stream had already ended, so no subscriber gets
-            # the error, and the executor may ignore the error.
+            # ``leaving``, a RecursionError, may otherwise be lost. The stream had already ended, so
+            # no subscriber gets the error by on_error. The executor may ignore the error.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
-        """Drop all references, and stop running the drain loop on this thread.
+        """Clean up after the end of the stream, and stop running the drain loop on this thread.
 
         ``ended`` says whether the calling thread has just ended the stream. If so, ``_stop`` is
         called first, to cancel upstream.
@@ -371,9 +373,9 @@ class Drain:
             self._leave_drain()
 
     def _leave_drain(self) -> None:
-        """Drop all references, and stop running the drain loop on this thread.
+        """Clean up after the end of the stream, and stop running the drain loop on this thread.
 
-        If another thread has entered the drain meanwhile, handle that thread's event first.
+        If another thread has entered the drain meanwhile, perhaps with an error, clean up again.
         """
         wip = self._wip
         while True:
@@ -457,13 +459,13 @@ class Drain:
         return self._act_on_end()
 
     def _act_on_end(self) -> bool:
-        """After the end, drop all references. If the stream has failed, signal ``on_error``.
+        """If the stream has failed, signal ``on_error``. If it was cancelled, signal nothing.
 
-        Always return false, which tells the drain loop that no work is left.
+        In both cases, drop the references to the subscriber, source and elements (§3.13). Always
+        return false, which tells the drain loop that no work is left.
         """
         failure = self._failure
-        # Write to _failure only if the value is not None. Otherwise this thread could overwrite an
-        # error that another thread stores at the same moment.
+        # If _failure was None, do not write to it: another thread may just have stored an error.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -486,14 +488,13 @@ class Drain:
         leads to another call of this method. So no error is missed.
         """
         error = self._late_error
-        # Write to _late_error only if the value is not None. Otherwise this thread could overwrite
-        # an error that another thread stores at the same moment.
+        # If _late_error was None, do not write to it: another thread may just have stored an error.
         if error is not None:
             self._late_error = None
             report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop all references (§3.13). Only the first call returns the subscriber."""
+        """Drop all references (§3.13). Return the subscriber. Later calls return ``None``."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None
