@@ -26,20 +26,22 @@ What the operator does                 Base class               Parts, and metho
 =====================================  =======================  ====================================
 passes each element on immediately     ``PushSubscription``,    a ``PushObserver``, if the operator
 (``timeout``, ``subscribe_on``)        without a subclass       must see requests and deliveries
-holds elements, and decides how many   ``OperatorSubscriber``   ``InputRing`` and ``Waits``;
-to request (``publish_on``)                                     override ``on_next`` and ``_work``
+holds elements, and decides how many   ``OperatorSubscriber``   ``InputRing`` (a buffer), ``Waits``
+to request (``publish_on``)                                     (measures waiting times); override
+                                                                ``on_next`` and ``_work``
 subscribes to several publishers at    ``FanIn``                ``Prefetch``, an ``Inner`` for each
 the same time (``merge``, ``zip``)                              publisher; override ``_work``
-subscribes to one publisher after      ``SubscriptionArbiter``, ``PublisherChooser``, and perhaps a
-another (``concat``, ``retry``)        without a subclass       ``Companion`` (a second publisher)
+subscribes to one publisher after      ``SubscriptionArbiter``, ``PublisherChooser``; ``Companion``
+another (``concat``, ``retry``)        without a subclass       if it has a second publisher, too
 delivers elements on another thread    ``OperatorSubscriber``   an executor, passed to ``Drain``,
 (``publish_on``, ``map_async``)                                 which runs the drain loop on it
 acts at a given time (``debounce``,    any                      a ``Deadline``
 ``delay_elements``)
 =====================================  =======================  ====================================
 
-Each base class holds a ``Wip`` and a ``DemandCounter`` of ``rstreams_fast.core``. Each
-subscription to a publisher is held by an ``Upstream``, which contains ``Latch`` objects.
+Each base class holds a ``DemandCounter`` (counts the requested elements that are not delivered yet)
+and a ``Wip`` ("work in progress": lets one thread at a time work). An ``Upstream`` holds each
+subscription to a publisher, and contains ``Latch`` objects (flags that are set only once).
 
 Invariants of all base classes:
 
@@ -47,8 +49,9 @@ Invariants of all base classes:
   before ``on_subscribe`` has returned. A thread with a new event stores the event in a field that
   ``_work`` reads, and then calls ``_enter()``. The drain loop calls ``_work`` until the result is
   false, which means that no work is left.
-* **The drain of a fan-in calls no publisher.** A fan-in has several publishers. Its drain loop only
-  stores the call that is due. A thread that has left the drain makes the call in ``_upward``.
+* **The drain of a fan-in calls no publisher.** A fan-in is a subscription with several publishers.
+  A call to a publisher may take long, and the drain loop must deliver elements meanwhile. So the
+  drain loop only stores the due calls. A thread that has left the drain makes them in ``_upward``.
 * **The end is read before the elements.** Upstream sets ``_completed`` or ``_late_error`` after its
   last element. The drain loop reads these two fields before it reads the buffer. If a field was set
   and the buffer is then empty, all elements were delivered.

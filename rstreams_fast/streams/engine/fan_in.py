@@ -6,11 +6,11 @@ There are two kinds of work, each done by one thread at a time:
 * *upward work*: calls of ``subscribe``, of ``request``, and of the user's function that makes a
   publisher.
 
-A publisher may send elements before ``request`` returns. So the drain loop never calls a publisher.
-The drain loop only stores requests. A thread makes the stored requests after it has left the drain
-loop, or when it finds another thread in the drain loop. If a call causes more upward work, that
-work waits until the call has returned. So calls do not nest, even with many synchronous publishers
-(§3.3). The elements of a slow publisher are delivered as they come.
+A publisher may send elements before ``request`` returns. While the drain loop made such a call,
+nobody could deliver these elements. So the drain loop calls no publisher: it only stores requests.
+A thread makes the stored requests after it has left the drain loop, or when it finds another thread
+in the drain loop. If a call causes more upward work, that work waits until the call has returned.
+So calls do not nest, even with many synchronous publishers (§3.3).
 
 For each publisher there is an *inner subscriber*. It appends elements in bursts (lists) to the
 *mail*, a queue. The drain loop takes the bursts from the mail and delivers them.
@@ -56,9 +56,9 @@ class Prefetch:
 
     Each publisher first gets a request for ``size`` elements. When most of these elements are
     delivered, the publisher gets another request. The drain loop, which delivers the elements, only
-    stores requests in ``due_requests``. The thread that does the upward work (the calls to
-    publishers) makes the requests, but none before the subscriber's first request. If a request
-    takes longer than a turn (a time slice of 1 ms), a part of it is made in a later turn.
+    appends requests to ``due_requests``. A thread outside the drain loop makes these requests, but
+    none before the subscriber's first request. If a turn (a time slice of 1 ms) is over before all
+    elements of a request are requested, a later turn requests the rest.
 
     Args:
         size: The maximum number of elements held for each publisher.
@@ -74,7 +74,7 @@ class Prefetch:
         self.replenish_at = replenish_at(size)
         self.due_requests: deque[tuple[Inner, int]] = deque()
         # ``_unfinished``: inner subscribers that have requested only a part of their elements,
-        # because the turn (a time slice of 1 ms) was over. They request the rest later.
+        # because the turn (a time slice of 1 ms) was over. A later turn requests the rest.
         self._unfinished: deque[Inner] = deque()
         self._begun = False
         self.waits = Waits(name, publishers * size, from_first_reading=True)
@@ -83,15 +83,16 @@ class Prefetch:
 
     def has_begun(self, demand: DemandCounter) -> bool:
         """Return whether the subscriber has made its first request."""
-        # ``_begun`` stores the result, because the demand may fall to 0 again later.
+        # ``_begun`` remembers the first request, because the demand may fall to 0 again later.
         if not self._begun:
             self._begun = demand.value > 0
         return self._begun
 
     def step(self, demand: DemandCounter) -> bool:
-        """Make one new request, and continue an unfinished request of an earlier time slice (turn).
+        """Make one request of ``due_requests``, and go on with one request that is unfinished.
 
-        Return false if there is no request to make.
+        A request is unfinished if a turn (a time slice of 1 ms) has ended before all its elements
+        were requested. Return false if there was neither a due nor an unfinished request.
         """
         # Read each field only once. Between two reads, another thread can call clear(), which
         # replaces the deques.
@@ -167,11 +168,12 @@ class FanIn(Drain):
     subclass that makes other requests overrides ``_upward``, ``_upward_is_due``,
     ``_inner_attached`` and ``metrics``.
 
-    A subclass's ``_work`` must call ``_act_on_end`` if the demand is negative. Otherwise ``_work``
-    takes bursts (lists of elements) and ``Ended`` objects from the queue ``_mail``. ``_work`` may
-    keep and change a burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most
-    as many elements to ``_deliver`` as downstream has requested, and then calls
-    ``Prefetch.count_delivered``. To end the stream, ``_work`` calls ``_complete`` or ``_fail``.
+    After the end of the stream, ``_demand.value`` is negative, and a subclass's ``_work`` must call
+    ``_act_on_end``. Before the end, ``_work`` takes bursts (lists of elements) and ``Ended``
+    objects (the ends of publishers) from the queue ``_mail``. ``_work`` may keep and change a
+    burst. A burst can be empty if an ``Ended`` follows. ``_work`` passes at most as many elements
+    to ``_deliver`` as downstream has requested, and then calls ``Prefetch.count_delivered``. To end
+    the stream, ``_work`` calls ``_complete`` or ``_fail``.
     """
 
     __slots__ = (
@@ -191,8 +193,8 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._prefetch = prefetch
-        #: ``_unsubscribed``: inner subscribers that have not subscribed yet. All of them subscribe
-        #: before the first request to a publisher.
+        #: ``_unsubscribed``: inner subscribers to subscribe before ``_upward`` makes requests.
+        #: Otherwise a publisher could send all its elements before the next one is subscribed to.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
@@ -222,11 +224,11 @@ class FanIn(Drain):
     # -- calls to publishers (upward work) ---------------------------------------------------------
 
     def _upward(self) -> bool:
-        """Make one call to a publisher, if a call is due. Return whether a call was made."""
+        """Make a due call to a publisher, such as ``request``. Return false if no call is due."""
         return self._prefetch.step(self._demand)
 
     def _end_upward(self) -> None:
-        """Clean up on the thread that calls publishers, after the end of the stream."""
+        """Drop references after the end of the stream. Called by the thread in ``_run_upward``."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
@@ -267,8 +269,8 @@ class FanIn(Drain):
                 if up.leave(missed):
                     return
         except BaseException as leaving:
-            # The exception (such as KeyboardInterrupt) propagates to the caller, which may be a
-            # publisher above. So signal the exception to the subscriber by on_error, too.
+            # The exception (such as KeyboardInterrupt) propagates to the caller, perhaps a
+            # publisher, but not to the subscriber. So also signal the exception by on_error.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
@@ -333,7 +335,8 @@ class FanIn(Drain):
     def _enter(self) -> None:
         if self._wip.enter():
             self._drain()
-        if self._upward_is_due():  # call publishers here even while another thread delivers
+        # Another thread may be in the drain loop for long. So this thread makes the due requests.
+        if self._upward_is_due():
             self._enter_upward()
 
     def _upward_is_due(self) -> bool:
@@ -395,10 +398,11 @@ class FanIn(Drain):
         stages: tuple[tuple[Any, ...], ...],
         demand: DemandCounter,
     ) -> RunStatus | Ended:
-        """Deliver elements of ``iterator``, passed through ``stages``, but at most one burst.
+        """Pass elements of ``iterator`` through ``stages``, and deliver the results.
 
+        Take at most ``_burst`` elements of ``iterator``, and deliver at most ``demand`` results.
         Return an ``Ended`` if ``iterator`` or a stage has ended or has raised an exception.
-        Otherwise return the status of the fused run that carries out the stages.
+        Otherwise return the status of ``_run``, the loop that carries out the stages.
         """
         run = self._run
         if run is None:

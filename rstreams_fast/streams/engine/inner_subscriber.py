@@ -48,7 +48,7 @@ class InnerOwner(Protocol):
     custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
-        """Prepare requests through ``inner``, which accepts requests from now on. Called once."""
+        """Make the first request through ``inner``, now or later: ``inner`` has subscribed."""
 
     def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
         """Take ``burst``, a list of elements of ``inner``. All these elements were requested.
@@ -63,7 +63,7 @@ class InnerOwner(Protocol):
         """
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
-        """Return the inner subscribers from which the owner still lacks elements.
+        """Return the other inner subscribers from which the owner still lacks elements.
 
         Until these elements have come, the owner cannot use the elements of ``inner``. For example,
         ``zip_`` needs one element of each publisher to make a tuple.
@@ -126,7 +126,7 @@ class Inner(Link):
 
     @property
     def due(self) -> bool:
-        """Whether ``request_for_a_turn`` has left elements to be requested by a later call."""
+        """Whether ``request_for_a_turn`` ran out of time (1 ms), and must be called again."""
         raise NotImplementedError
 
     def hand_over(self) -> Sequence | None:
@@ -193,7 +193,10 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     @property
     def lacking(self) -> list[Inner]:
-        """The inner subscribers that must send before the owner can use elements of this object."""
+        """The other inner subscribers from which the owner still lacks elements.
+
+        Until these elements have come, the owner cannot use the elements of this object.
+        """
         owner = self.owner
         return [] if owner is None else owner._lacking_for(self)
 
@@ -349,7 +352,8 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.wrap_stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if self.owner is None:  # on another thread, cancel() ran before ``_run`` was set
+        # If cancel() on another thread ran before ``_run`` was set, it has not cleared ``_run``.
+        if self.owner is None:
             self._close()
         elif not (self._ended and self._finish()):
             owner._inner_attached(self)
@@ -365,7 +369,7 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        if self._run is None:  # the sequence has ended, or there are no stages
+        if self._run is None:  # there are no stages, or the publisher's sequence has ended
             if n:
                 self.request(n)
             return n > 0
@@ -389,7 +393,8 @@ class _InnerSequence(Inner):
         if self.requested or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        if self.owner is None:  # on another thread, cancel() ran before ``_demand`` was set
+        # If cancel() on another thread ran before ``_demand`` was set, it has not cancelled it.
+        if self.owner is None:
             demand.cancel()
         self._close()
         return iterator, stages.stages, demand
@@ -423,8 +428,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # If there are no stages, ``_demand`` is None. Then the elements must be registered for
-        # ``on_discard`` here. If there are stages, their fused run has registered the elements.
+        # Register the elements, so that the ``on_discard`` hook gets those that are not delivered.
+        # If there are stages, ``_demand`` is not None, and the results are already registered.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -438,7 +443,7 @@ class _InnerSequence(Inner):
             owner._inner_burst(self, burst)
 
     def _run_stages(self, *, forever: bool) -> None:
-        """Pass elements of the sequence through the stages, and the results to the owner.
+        """Pass elements of the sequence (such as a list) through the stages, to the owner.
 
         Stop when the demand is met. If ``forever`` is false, also stop after one turn (a time slice
         of 1 ms). The first burst has one element, because the functions of the stages can be slow.
@@ -474,8 +479,8 @@ class _InnerSequence(Inner):
     def _finish(self) -> bool:
         """Pass on elements that stages hold at the end of the sequence, such as a partial batch.
 
-        Then tell the owner that the sequence has ended. Return false if the demand is too small to
-        pass on all these elements.
+        Then tell the owner (the operator's subscription) that this publisher has completed or
+        failed. Return false if the demand is too small to pass on all elements.
         """
         run = self._run
         if run is not None:
@@ -513,7 +518,7 @@ class _InnerSequence(Inner):
         self._report_end(error)
 
     def _close(self) -> None:
-        self._iterator = self._stages = None  # drop the stages: a seed may be an element (§3.13)
+        self._iterator = self._stages = None  # drop stages: ``reduce`` may hold an element (§3.13)
         run, self._run = self._run, None
         if run is not None:
             run.clear()

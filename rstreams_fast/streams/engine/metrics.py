@@ -1,4 +1,4 @@
-"""Metrics of the boundaries of a running stream: elements held, demand and waiting times."""
+"""Metrics of the operators of a running stream: elements held, demand and waiting times."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 class BoundaryMetrics:
     """The metrics of one boundary.
 
+    A boundary is an operator that is not a stage, and may hold elements, such as ``publish_on``.
     The values are read while the boundary works, so they can belong to slightly different times.
     ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers do not
     count their waiting times before the metrics are read for the first time. The reason: counting
     takes a quarter of the time that the operator takes for an element.
 
     Attributes:
-        name: The boundary with its bounds, as ``describe()`` names it.
+        name: The boundary's name and limits, as in the text of ``Stream.describe()``.
         held: The number of elements that wait in the boundary. An element that is being delivered
             does not count.
         max_held: The upper limit of ``held``.
-        held_bytes: The bytes of the waiting elements and of the element that is being delivered,
-            according to the weigher. ``None`` if there is no weigher.
+        held_bytes: The bytes of the waiting elements and of the element that is being delivered.
+            The user's function ``weigher`` counts them. ``None`` if there is no ``weigher``.
         demand: The number of elements that downstream has requested and not yet received.
         waited_for_upstream: Seconds during which there was demand, but no element to deliver.
         waited_for_demand: Seconds during which there was no demand, with or without an element.
@@ -46,11 +47,11 @@ _UNCOUNTED: Final = -1.0
 
 
 class Waits:
-    """Measures how long the drain loop of a boundary waits for elements, and how long for demand.
+    """Measures how long an operator waits for elements, and how long for demand.
 
-    The thread that runs the drain loop writes the times, and any thread may read them. If
-    ``from_first_reading`` is true, times are counted only after ``metrics`` was called for the
-    first time, because counting makes the drain loop slower. The attribute ``counts`` says whether
+    The thread that delivers the operator's elements writes the times, and any thread may read them.
+    If ``from_first_reading`` is true, times are counted only after ``metrics`` was called for the
+    first time, because counting makes the operator slower. The attribute ``counts`` says whether
     times are counted now. See ``BoundaryMetrics`` for ``name`` and ``max_held``.
     """
 
@@ -80,18 +81,19 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the boundary: the arguments, and the waiting times.
+        """Return the metrics of the operator: the arguments, and the waiting times.
 
-        A negative ``demand`` means that the stream has ended. Before the end, the waiting times
-        include the current wait.
+        ``held`` is the number of elements that wait for delivery in the operator. A negative
+        ``demand`` means that the stream has ended. Until then, the times include the current wait.
         """
-        if self._since == _UNCOUNTED:  # the demand may have changed since begin(): test it anew
+        # Since begin() was called, demand may have come. Then the wait is now for an element.
+        if self._since == _UNCOUNTED:
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # At this moment the wait may end on another thread. Then ``_since`` is wrong until
-                # the next call of begin() sets it.
+                # If the wait ends on another thread just before this assignment, time without a
+                # wait is counted as a wait, until the next call of begin() sets ``_since``.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
@@ -108,7 +110,7 @@ class Waits:
 
 
 class _Placeholder:
-    """Stands for the metrics above ``subscription``. ``metrics_of`` replaces the placeholder."""
+    """Stands for all metrics upstream of ``subscription``, until ``metrics_of`` inserts them."""
 
     __slots__ = ("subscription",)
 
@@ -119,9 +121,10 @@ class _Placeholder:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
+    A boundary is an operator that is not a stage, and may hold elements, such as ``publish_on``.
     Any thread may call this at any time. After the end of the stream, the result contains only the
-    metrics of the nearest boundary. There ``held`` and ``demand`` are 0, and totals, such as
-    ``dropped``, keep their last values.
+    metrics of the nearest boundary. Then ``held`` (the waiting elements) and ``demand`` are 0, and
+    totals, such as ``dropped``, keep their last values.
 
     Args:
         subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
@@ -139,17 +142,17 @@ def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
 
 
 def metrics_above(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return the metrics of the boundaries above ``subscription``.
+    """Return the metrics of the operators upstream of ``subscription``, for ``metrics`` methods.
 
-    For use in ``metrics`` methods: the tuple can contain a ``_Placeholder`` instead of further
-    metrics. ``metrics_of`` replaces the placeholders.
+    The tuple can end with a ``_Placeholder``, which stands for the metrics of the operators further
+    upstream. ``metrics_of`` replaces the placeholder by these metrics.
     """
     own = getattr(subscription, "metrics", None)
     return tuple(own()) if callable(own) else ()
 
 
 def metrics_further_up(subscription: Any) -> tuple[BoundaryMetrics, ...]:
-    """Return a placeholder for the metrics above ``subscription``.
+    """Return a tuple with a placeholder for the metrics upstream of ``subscription``.
 
     ``metrics_of`` replaces placeholders in a loop. So the calls in a long chain do not nest.
     """

@@ -33,7 +33,7 @@ class OperatorSubscriber(Drain):
     ``_upstream`` makes the requests, and cancels upstream. ``on_error`` signals an error
     immediately. A subclass that holds elements can override ``on_error`` and call ``_keep_error``
     or ``_fail_after_elements``, which signal the error after the held elements. A subclass that
-    holds elements must also set ``_waits``, which measures waiting times.
+    holds elements must also set ``_waits``, which measures waits for elements and for demand.
     """
 
     __slots__ = ("_completed", "_upstream", "_waits")
@@ -154,16 +154,17 @@ class OperatorSubscriber(Drain):
         self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _begin_turns(self, *, on_threads: bool = True) -> None:
-        """Let synchronous publishers above work for only one turn (a time slice of 1 ms) at a time.
+        """Limit how long synchronous publishers upstream work without a break.
 
-        A synchronous publisher works within ``request``. So this subscription must make its
-        requests on its resource (an executor or event loop). If ``on_threads`` is false, a thread
-        without an event loop has no limit. Pass false if the resource is the calling thread.
+        The limit is one turn (a time slice of 1 ms). A synchronous publisher works within
+        ``request``. So the limit holds only for requests that are made on this subscription's
+        resource (an executor or event loop). If ``on_threads`` is false, there is no limit on
+        threads without an event loop. Pass false if the resource is the calling thread.
         """
         if self._resource is not None:
             self.turns = Turns(self._enter, on_threads=on_threads)
             loop = running_loop()
-            if loop is not None:  # the subscribing thread runs an event loop: begin a turn there
+            if loop is not None:  # this thread runs an event loop: the limit applies here, too
                 self.turns.begin(loop)
 
     def _work_for_a_turn(self) -> bool:
@@ -176,10 +177,10 @@ class OperatorSubscriber(Drain):
         return more
 
     def _deliver_from(self, held: Sized, run: FusedRun) -> bool:
-        """Deliver elements from the buffer ``held``, which the fused run ``run`` iterates.
+        """Deliver elements from the buffer ``held``. Return whether work is left.
 
-        If upstream has ended and ``held`` is empty, end the stream. Return whether work is left.
-        Only for subclasses that hold elements.
+        ``run`` takes the elements from ``held``, and passes them through stages to the subscriber.
+        If upstream has ended and ``held`` is empty, end the stream. Needs the field ``_waits``.
         """
         self._waits.end()
         # Read _completed before ``held``. Upstream sets _completed after the last element. So if
@@ -210,8 +211,9 @@ class OperatorSubscriber(Drain):
         """Request ``n`` more elements in small parts. Stop when one turn is over.
 
         A turn is a time slice of 1 ms. If it ends before all elements are requested, a later call
-        requests the rest. Return true if elements were requested, or if this call resumed paused
-        work instead. Only for subclasses that hold elements.
+        requests the rest. If publishers upstream have paused because an earlier turn was over, let
+        them go on, leave all ``n`` elements to a later call, and return true. Otherwise return
+        whether elements were requested. The caller must buffer elements until this call returns.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.resume_paused():

@@ -25,7 +25,8 @@ _NO_STAGES: Final = Stages()
 class Pipeline(Generic[T_co]):
     """A publisher of the elements of ``source``, passed through ``parts`` (stages and boundaries).
 
-    A pipeline is immutable.
+    A stage is a function for each element, as in ``map``. A boundary is an operator that is not a
+    stage, such as ``publish_on``. A pipeline is immutable.
     """
 
     __slots__ = ("_assembled", "_parts", "source")
@@ -42,7 +43,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The stages and boundaries below the source, in the order in which elements pass them."""
+        """The operators (stages and boundaries), in the order in which elements pass them."""
         parts: list[Part] = []
         left = self._parts
         while left:
@@ -57,7 +58,7 @@ class Pipeline(Generic[T_co]):
         return longer
 
     def with_stage(self, *op: Any) -> Self:
-        """Return a new pipeline with the stage ``op`` (name, argument, seed) added at the end."""
+        """Return a new pipeline with the stage ``op`` (name, argument, initial value) added."""
         return self.with_part(Stage(op))
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
@@ -101,8 +102,8 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # An ``isinstance`` test is not enough, because a subclass of Pipeline may override
-    # ``subscribe``. Such a publisher must be subscribed to.
+    # Compare the method, not the class: a subclass of Pipeline may override ``subscribe``. The
+    # caller must then call this ``subscribe``, and not iterate the source.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher

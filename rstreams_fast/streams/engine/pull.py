@@ -36,14 +36,14 @@ class PullSegment:
         """Return the source and the stages, for a subscriber that iterates the source itself.
 
         Return ``None`` if the subscriber must subscribe: the source is not a sequence (such as a
-        list), there is an executor, or the stages have a seed.
+        list), there is an executor, or the first result is the initial value (seed) of ``scan``.
         """
         ours = self._executor is ... and self._source.is_sequence
         return (self._source, self._program) if ours and self._program.seed is MISSING else None
 
     @property
     def where(self) -> str:
-        """A text that names the executor or the threads that do the work."""
+        """A text that names the executor, or the threads, that iterate the source."""
         if self._executor is ...:
             return "the caller of request and subscribe"
         return describe_executor(self._executor)
@@ -135,7 +135,7 @@ class _PullSubscription(Drain):
         if iterator is None:
             return False
         if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
-            return False  # the seed, the first element, was not delivered yet
+            return False  # the first result, the initial value of ``scan``, was not delivered yet
         try:
             self._ended = at_end(iterator)
         except Exception as raised:

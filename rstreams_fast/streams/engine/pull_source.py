@@ -37,16 +37,16 @@ class CountedIterator(Iterator[Any]):
         raise NotImplementedError
 
 
-# The iterators of ``_SEQUENCES`` have an exact length hint: 0 means that the iterator has ended.
-# ``_SEQUENCES`` contains one sequence for each type of iterator. ``_EXACT`` contains these types.
+# ``_EXACT`` contains types of iterators with an exact length hint: 0 means that the iterator has
+# ended. ``_SEQUENCES`` contains sequences with such iterators, to find these types.
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
-# The iterators of ``_CHANGING`` have a length hint of 0 in two cases: the iterator has ended, or
-# its container was changed during the iteration. In the second case ``next`` raises an exception.
-# ``_PROBED`` contains the types of these iterators.
+# ``_PROBED`` contains types of iterators whose length hint is 0 in two cases: the iterator has
+# ended, or its container was changed during the iteration. In the second case ``next`` raises an
+# exception. ``_CHANGING`` contains containers with such iterators, to find these types.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 

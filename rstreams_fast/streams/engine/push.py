@@ -43,9 +43,9 @@ class UpstreamCalls(Protocol):
     """Chooses the threads on which one ``PushSubscription`` makes its calls to upstream."""
 
     def is_ready(self) -> bool:
-        """Return whether the subscription may request elements now, during ``on_subscribe``.
+        """Return whether the subscription may make requests now. Called during ``on_subscribe``.
 
-        If the result is false, this object must call ``subscription._make_requests`` later.
+        If false, this ``UpstreamCalls`` object must call ``subscription._make_requests`` later.
         """
 
     def schedule_requests(self, subscription: PushSubscription, /) -> None:
@@ -55,7 +55,7 @@ class UpstreamCalls(Protocol):
         """Run ``call``, which makes one call to upstream. Called by ``_make_requests``."""
 
     def close(self) -> None:
-        """Release the threads that make the calls, because the stream has ended."""
+        """Close the executor on which the calls to upstream were made: the stream has ended."""
 
 
 class PushSubscription(OperatorSubscriber):
@@ -122,8 +122,8 @@ class PushSubscription(OperatorSubscriber):
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
-        # A seed is the first element of the stream. So if there is a seed, request one element less
-        # from upstream.
+        # A seed (the initial value of ``scan``) is the first element of the stream. So if there is
+        # a seed, request one element less from upstream.
         self._seed_count = 0 if program.seed is MISSING else 1
         limits = program.limits
         self._budget = DemandCounter(limits.budget)
@@ -139,8 +139,8 @@ class PushSubscription(OperatorSubscriber):
         self._open = True  # whether on_next accepts elements
         self._ended = program.takes_nothing
         # ``_direct``: whether on_next may process an element without queueing it. If there is a
-        # seed, ``_direct`` is false until the seed is sent. If the stages take no elements, as with
-        # ``take(0)``, ``_direct`` is always false.
+        # seed (the initial value of ``scan``), ``_direct`` is false until the seed is sent. If the
+        # stages take no elements, as with ``take(0)``, ``_direct`` is always false.
         self._direct = program.seed is MISSING and not program.takes_nothing
 
     # -- the methods of the subscription -----------------------------------------------------------
@@ -162,8 +162,9 @@ class PushSubscription(OperatorSubscriber):
             return
         if before == 0 and observer is not None:
             observer.demand_rose()
+        # Deliver the seed (initial value of ``scan``), or elements that stages hold at the end.
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
-            self._enter()  # deliver the seed, or elements that stages hold after upstream's end
+            self._enter()
         self._add_request(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
@@ -241,14 +242,14 @@ class PushSubscription(OperatorSubscriber):
     def _most_coming(self) -> int:
         """Return the maximum number of requested elements that are still to be processed.
 
-        This includes the elements in ``_backlog``. After the end of the stream there is no limit,
-        because the drain loop then clears ``_backlog``.
+        This includes the elements in ``_backlog``. After the end of the stream, return
+        ``UNBOUNDED``: then ``on_next`` accepts any element, and the drain loop drops it.
         """
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:
             return UNBOUNDED
-        # If no stage drops elements, ``_outstanding`` is None, and each result needs ``_ratio``
-        # elements of upstream.
+        # ``_outstanding`` counts the requested elements that are still to be processed. It is None
+        # if no stage drops elements. Then each result needs ``_ratio`` elements of upstream.
         return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:
@@ -338,19 +339,19 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count a received element. If a stage dropped it, count the new elements needed for it."""
+        """Count a processed element. If a stage dropped it, plan to request elements instead."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:
             self._replacements += run.refund
 
     def _add_replacements(self) -> bool:
-        """Plan a request for new elements that replace elements that the stages have dropped.
+        """Add ``_replacements`` to the elements to request, and return true.
 
-        ``_replacements`` is the number of new elements. While the number of requested elements that
-        have not come is larger, do nothing and return false: one large request costs less than many
-        small requests. If the result is true, the caller must leave the drain loop, and then make
-        the request.
+        ``_replacements`` is the number of elements that must replace elements that stages dropped.
+        If ``_replacements`` is less than the number of requested elements that are still to come,
+        do nothing and return false: one large request costs less than many small requests. If the
+        result is true, the caller must leave the drain loop, and then make the request.
         """
         outstanding = self._outstanding
         if outstanding is not None and self._replacements < outstanding.value:

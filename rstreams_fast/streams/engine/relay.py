@@ -13,12 +13,13 @@ __all__ = ["Relay"]
 
 
 class Relay(Link):
-    """Subscribes to upstream, and is the subscription of downstream. Passes every signal on.
+    """Subscribes to upstream, and is the subscription of downstream. Holds no elements.
 
-    Upstream is internal and keeps the rules of Reactive Streams, so signals are not checked.
-    Subclasses add ``on_next``, ``request`` and ``cancel``. ``_over`` is called at the end of the
-    stream, perhaps more than once. ``cancel`` does not lead to a call of ``_over``, so a subclass's
-    ``cancel`` must clean up itself.
+    Passes on ``on_subscribe``, ``on_error`` and ``on_complete``. Subclasses add ``on_next``,
+    ``request`` and ``cancel``. Signals are not checked, because upstream belongs to this package
+    and keeps the rules of Reactive Streams. ``_over`` is called at the end of the stream, perhaps
+    more than once, so that a subclass can clean up. ``cancel`` does not lead to a call of
+    ``_over``, so a subclass's ``cancel`` must clean up itself.
     """
 
     __slots__ = ("_subscriber", "_subscription")
@@ -62,7 +63,7 @@ class Relay(Link):
         raise NotImplementedError
 
     def dropped(self) -> None:
-        """Handle the end of a stream without a terminal signal, and inform the subscriber below."""
+        """Clean up after a cancel or exception. Also call ``dropped`` of the subscriber below."""
         try:
             drop(self._release())
         finally:

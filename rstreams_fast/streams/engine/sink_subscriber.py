@@ -35,7 +35,6 @@ class SerialUpstream(Upstream):
     Requests to upstream never overlap or nest (§2.7). While one thread is in ``request``, calls of
     ``ask`` on any thread return immediately. When ``request`` returns, the first thread also
     requests the elements of these calls.
-
     """
 
     __slots__ = ("_owed",)
@@ -45,7 +44,10 @@ class SerialUpstream(Upstream):
         self._owed = DemandCounter()
 
     def ask(self, n: int) -> None:
-        """Request ``n`` more elements if upstream has not ended. Errors of upstream propagate."""
+        """Request ``n`` more elements if upstream has not ended.
+
+        If upstream's ``request`` raises an exception, the exception propagates to the caller.
+        """
         if self._owed.request(n) != 0:
             return
         try:

@@ -13,11 +13,12 @@ __all__ = ["EVERYTHING", "Limits", "Need", "Stages", "describe_stage", "has_seed
 
 
 class Need(NamedTuple):
-    """The maximum number of elements that a stage or boundary can use from the part above.
+    """The maximum number of elements that a part of a stream can use from the part above.
 
-    ``total`` is the maximum for the whole stream. Above a stage that may drop elements, ``total``
-    is ``UNBOUNDED``: there is no limit. ``at_once`` is the maximum number of elements that are
-    requested and not yet received.
+    A part is a stage (a function for each element, as in ``map``) or a boundary (an operator that
+    is not a stage, such as ``publish_on``). ``total`` is the maximum for the whole stream. Above a
+    stage that may drop elements, ``total`` is ``UNBOUNDED``: there is no limit. ``at_once`` is the
+    maximum number of elements that are requested and not yet received.
     """
 
     total: int = UNBOUNDED
@@ -29,7 +30,8 @@ class Need(NamedTuple):
         ``self`` says how many results of ``stage`` the parts below can use.
         """
         if has_seed(stage) and self.total < UNBOUNDED:
-            total = max(self.total - 1, 0)  # one of the ``self.total`` elements is the seed
+            # The first result is the initial value (seed), which needs no element from above.
+            total = max(self.total - 1, 0)
             return Need(total, min(self.at_once, total))
         name, argument = stage[:2]
         match STAGES[name].needs:
@@ -57,12 +59,12 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """Limits for how many elements a subscription requests. For ``take(3)``, both limits are 3."""
+    """Limits for how many elements a subscription requests. ``take(3)``: ``budget=3, most=3``."""
 
     budget: int
-    """The maximum number of elements to request if no stage drops an element."""
+    """The maximum number if no stage drops elements. Each dropped element raises this number."""
     most: int
-    """The maximum number of elements to request, including replacements for dropped elements."""
+    """The maximum number in any case, including elements requested to replace dropped elements."""
     drops: bool
     """Whether a stage may drop elements."""
 
@@ -108,7 +110,7 @@ def _drops(stage: tuple[Any, ...]) -> bool:
 
 
 def has_seed(stage: tuple[Any, ...]) -> bool:
-    """Return whether ``stage`` first delivers a seed, as ``scan`` with a seed does."""
+    """Return whether ``stage`` first delivers an initial value (seed), as ``scan`` can do."""
     return STAGES[stage[0]].seed_first and stage[2] is not MISSING
 
 

@@ -128,7 +128,8 @@ class TrampolineSubscription(OperatorSubscriber, RingSubscriber):
 
 
 _FEW = TRAMPOLINE_PREFETCH - replenish_at(TRAMPOLINE_PREFETCH)
-"""A trampoline makes a new request when at most this many requested elements are undelivered."""
+"""A trampoline (an operator that queues elements and calls) makes a new request when at most this
+many requested elements are undelivered."""
 
 
 def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:

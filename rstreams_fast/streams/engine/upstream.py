@@ -27,10 +27,11 @@ class Upstream:
     when ``request`` returns, or earlier, when an element comes on thread A (``on_late_element``).
 
     Attributes:
-        attached: Whether a subscription has come, or new subscriptions are refused.
+        attached: True after a subscription has come, and if all subscriptions are refused.
         latch: Set by a call of ``cancel`` or by upstream's terminal signal, whichever comes first.
         due: How many elements must still be requested in later turns (time slices of 1 ms).
-        in_custody: Whether upstream itself registers its elements for ``on_discard``.
+        in_custody: Whether upstream itself registers its elements for the hook of ``on_discard``,
+            which gets the elements that are not delivered.
     """
 
     __slots__ = (
@@ -96,7 +97,7 @@ class Upstream:
         calls = self._calls
         if calls is None or self._requesting_thread == get_ident():
             subscription.request(n)
-        elif calls.enter():  # the result is false if another thread is cancelling the subscription
+        elif calls.enter():  # false if cancel() has called enter() first: then request nothing
             self._requesting_thread = get_ident()
             try:
                 subscription.request(n)
@@ -110,9 +111,9 @@ class Upstream:
 
         A turn is a time slice of 1 ms. If it ends before all elements are requested, ``due`` is the
         number of the remaining elements, and the next call requests them, too. The reason for small
-        parts: an internal publisher may make its elements within ``request``, which can take long.
-        So the first request is for one element, and later requests grow to the number of elements
-        that the publisher sends in a turn. All other publishers get one request for all elements.
+        parts: a publisher of this package may make its elements within ``request``, which can take
+        long. From such a publisher, request one element first, and then larger parts, up to the
+        number of elements that it sends in a turn. Request all elements at once from all others.
 
         Return whether any elements were requested. The caller must buffer the elements that come
         until this call returns.
@@ -179,16 +180,19 @@ class Upstream:
         return self._attached.win()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of the boundaries above; empty for a publisher of another library."""
+        """Return the metrics of the operators upstream, or ``()`` if upstream has no metrics."""
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a placeholder for ``metrics()``, so that in a long chain the calls do not nest."""
+        """Return a tuple with a placeholder, which ``metrics_of`` replaces by ``metrics()``.
+
+        ``metrics_of`` does this in a loop. So the calls in a long chain of operators do not nest.
+        """
         return metrics_further_up(self._subscription)
 
     @property
     def works_in_request(self) -> bool:
-        """Whether upstream is internal and may make its elements within ``request``."""
+        """Whether upstream belongs to this package and may make its elements within ``request``."""
         return self._part > 0
 
     @property
