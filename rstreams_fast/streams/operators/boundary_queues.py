@@ -212,9 +212,10 @@ class WeighedQueue:
         return True
 
     def _decide(self) -> None:
-        """Request the next element, or release the lock ``_outstanding`` if there is no room.
+        """If there is room, request the next element. If not, release the lock ``_outstanding``.
 
-        The lock must be held when this is called.
+        The caller must hold the lock. After a request the lock stays held until upstream's thread
+        has received the element, and calls this method again.
         """
         if not self._deciding.enter():
             return  # another call of _decide runs the loop below, and repeats it for this call
@@ -227,8 +228,8 @@ class WeighedQueue:
                     self._request(1)
             else:
                 self._outstanding.release()
-                # Look for room again. Before the release, the delivering thread may have made room,
-                # but could not take the lock to make a request.
+                # Check for room again. If the delivering thread made room after the check above, it
+                # could not take the lock to make a request, because this thread still held it.
                 if consumed != self._acknowledged and self._outstanding.acquire(blocking=False):
                     continue
             if self._deciding.leave():
@@ -241,8 +242,9 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Change ``_gone`` before ``_acknowledged``. If ``_decide``, on another thread, sees a
-            # new ``_acknowledged``, it looks for room again, and must then see the new ``_gone``.
+            # Change ``_gone`` (bytes) before ``_acknowledged`` (elements). ``_decide``, on another
+            # thread, computes the room from ``_gone``, and again if ``_acknowledged`` has changed.
+            # In the other order it might overlook the room, and no thread would make a request.
             self._acknowledged += 1
         self.first_request()
 

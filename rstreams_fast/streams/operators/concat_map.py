@@ -48,8 +48,9 @@ def _new_arbiter(
 class _Outer:
     """Receives upstream's elements, and makes publishers from them for a ``SubscriptionArbiter``.
 
-    ``inner`` is the subscriber to upstream. The arbiter subscribes to one publisher at a time.
-    Further elements of upstream wait in this object until publishers are made from them.
+    The arbiter subscribes to these publishers, one at a time. Further elements of upstream wait in
+    this object until publishers are made from them. The attribute ``inner`` is the subscriber to
+    upstream. The arbiter passes each element that ``inner`` gets to the method ``receive``.
     """
 
     __slots__ = (
@@ -77,7 +78,8 @@ class _Outer:
         self._waiting: deque[Any] = deque()
         self._begun = False
         self._unasked = options.prefetch
-        self._idle = True  # true while no publisher is active and ``next`` must be called
+        # ``_idle``: no publisher is active, so the arbiter must call ``next`` for the next element.
+        self._idle = True
         self._waits = Waits(options.describe(), options.prefetch)
 
     def receive(self, burst: list[Any], over: bool, /) -> bool:
@@ -121,8 +123,8 @@ class _Outer:
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
-        # While the arbiter iterates over a sequence, ``self._demand`` (the arbiter's demand) may
-        # still include delivered elements. ``arbiter.outstanding()`` does not include them.
+        # ``self._demand``, the arbiter's demand, may still include delivered items of a sequence
+        # (such as a list). ``outstanding()`` never includes them. So use the smaller number.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

@@ -64,8 +64,9 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        # ``_due_at``: a list with the time at which the first element in ``_waiting`` is due. At
-        # that time ``_deadline`` calls ``_time_is_up``, which empties the list.
+        # ``_due_at``: a list with one item, the time at which the first element in ``_waiting`` is
+        # due. At that time ``_deadline`` calls ``_time_is_up``, which empties the list. For each
+        # element there is a new list, which a ``Deadline`` of an earlier element cannot empty.
         self._deadline: Deadline | None = None
         self._due_at: list[float] = []
         self._is_due = False  # whether the first element in _waiting must be delivered now
@@ -125,8 +126,8 @@ class _DelaySubscription(FanIn):
             return True
         if waiting:
             # Read ``_due_at`` before ``_is_due``: ``_time_is_up``, on another thread, sets
-            # ``_is_due`` and then clears ``_due_at``. In the other order, both changes might happen
-            # between the two reads, and the element would be delayed a second time.
+            # ``_is_due`` and then clears ``_due_at``. In the other order this thread might read
+            # false, and then an empty list, and would delay the element a second time.
             if demand > 0 and not self._due_at and not self._is_due:
                 if self._inner.requested < self._total:
                     prefetch.due_requests.append((self._inner, 1))

@@ -27,10 +27,10 @@ __all__ = ["CapacityRule", "Divider", "Division"]
 
 
 class Division(Protocol):
-    """Interface: decides to which substream or list each element belongs."""
+    """Interface: decides to which substream (for ``batch``: to which list) an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put the elements of ``burst`` in their substreams or lists.
+        """Put each element of ``burst`` in the substreams (for ``batch``: lists) it belongs to.
 
         Add the number of elements to ``divider.received``.
         """
@@ -42,8 +42,8 @@ class CapacityRule(Protocol):
     So it bounds the number of elements in all parts (substreams or lists) together.
     """
 
-    #: ``shared``: whether all substreams share one bound. Then an element that leaves any substream
-    #: makes room for a new element.
+    #: ``shared``: whether one bound applies to the elements of all substreams together. Then an
+    #: element that leaves any substream makes room for a new element.
     shared: bool
 
     def room(self, divider: Divider, /) -> int:
@@ -113,8 +113,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._failed = False
         # ``parts_requested``: how many substreams or lists downstream has requested. ``requested``:
         # how many elements were requested from upstream. ``received``: how many elements have
-        # arrived. ``taken``: how many elements have left their substreams. ``_requesting`` lets one
-        # thread at a time make requests, and no thread before on_subscribe has returned.
+        # arrived. ``taken``: how many elements have left substreams, or were dropped (elements of
+        # lists are not counted). ``_requesting`` lets one thread at a time make requests to
+        # upstream, and no thread before downstream's on_subscribe has returned.
         self.parts_requested = DemandCounter()
         self.requested = 0
         self.received = 0
@@ -158,7 +159,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.on_burst()
 
     def on_burst(self) -> None:
-        """Put the elements of the list ``burst`` in their substreams or lists."""
+        """Put each element of ``burst`` in the substreams (for ``batch``: lists) it belongs to."""
         burst = self.burst.copy()
         self.burst.clear()
         signals, self.signals = self.signals, get_ident()
@@ -241,16 +242,16 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- methods that the objects in ``division`` and ``capacity`` call ----------------------------
+    # -- methods that the operator's ``Division`` and ``CapacityRule`` call ------------------------
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``, to be delivered when the current ``on_burst`` ends."""
+        """Open a substream for ``key``, for delivery when upstream's current signal ends."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``, to be delivered when the current ``on_burst`` ends."""
+        """Put ``elements`` in ``substream``, for delivery when upstream's current signal ends."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
@@ -259,7 +260,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     ) -> Deadline:
         """Return a ``Deadline``, which calls ``work`` at the time that ``due()`` returns.
 
-        When upstream has ended, the deadline is closed, and makes no more calls.
+        When upstream has ended or is cancelled, the deadline is closed, and makes no more calls.
         """
         clock = Deadline(timer, due, work, self._fail)
         self._clocks.append(clock)
@@ -313,7 +314,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def cancel_if_unused(self) -> None:
         """If downstream's subscription is over, drop substreams that can get no subscriber.
 
-        If no open substream is left, cancel upstream. If upstream is over, close the deadlines.
+        Then, if no open substream is left, cancel upstream. If upstream has ended or is cancelled,
+        close the timers that ``add_clock`` has made: no time limit matters any more.
         """
         if self.takes_no_more:
             for substream in self.holding:
@@ -327,9 +329,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 clock.close()
 
     def drop_abandoned(self) -> None:
-        """If downstream's subscription is over, drop abandoned substreams. Request more elements.
+        """Drop abandoned substreams if downstream's subscription is over. Then request elements.
 
         A substream is abandoned if nobody has subscribed to it, and nobody can subscribe any more.
+        Its elements are dropped, too. So there may be room for elements of other substreams.
         """
         self.cancel_if_unused()
         self.request_more()

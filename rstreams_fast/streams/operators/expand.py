@@ -80,9 +80,9 @@ class _ExpandSubscription(FanIn):
             self._waiting.clear()
         count = len(burst)
         self._mail.append((inner, burst))
-        # Add the elements to ``_waiting`` before ``consumed`` is increased. ``_upward``, on another
-        # thread, reads ``consumed`` first, and then looks for an element in ``_waiting``. In the
-        # other order ``_upward`` could miss the element.
+        # Add the elements to ``_waiting`` before ``consumed`` counts them as received. In the other
+        # order ``_upward``, on another thread, might see that a requested element has come, but not
+        # find it in ``_waiting``. Then it would request another element before it expands this one.
         inner.consumed += count
         del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
         self._enter()

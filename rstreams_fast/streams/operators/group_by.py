@@ -86,9 +86,9 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count the elements only when they are in their groups. When ``received`` is equal to
-            # ``requested``, the divider checks whether the stream is stuck (nobody takes the held
-            # elements). This check looks for the elements in the groups.
+            # Count the elements only when they are in their groups. When all requested elements are
+            # counted, ``divider`` (the subscription of ``group_by``) checks whether the stream is
+            # stuck (nobody takes the held elements), and looks for these elements in the groups.
             divider.received += came
             # The traceback of an error must not keep the element in memory (§3.13).
             element = group = key = None

@@ -153,7 +153,7 @@ class MapAsync(Boundary):
 
 
 def _report_further(error: BaseException) -> None:
-    """Report an error that is not signalled: an earlier call failed, or the stream has ended."""
+    """Report ``error`` to ``on_dropped_error``: a call failed before, or the stream has ended."""
     if isinstance(error, Exception) and not isinstance(error, WorkDroppedError):
         report_late(error)
 
@@ -236,16 +236,16 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._ending: Any = None
         self._requestable = options.prefetch  # how many more elements may be requested now
         spare = options.prefetch - options.concurrency
-        # After ``_replenish_at`` delivered results the drain makes a new request. The number is so
-        # small that elements for ``concurrency`` calls are still left at the time of the request.
+        # After ``_replenish_at`` delivered results the drain (the code that delivers results) makes
+        # a new request. If possible, the number is so small that ``concurrency`` other elements are
+        # then requested but not delivered. So all calls can go on until the new elements come.
         self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
         self._requesting_thread = 0  # the id of the thread that calls ``request`` now; 0: none
         self._stopped = False
         self._failure_reported = False  # whether the failure of a call was signalled or reported
         self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
-        # The code that awaits the stream waits for this future, which is set when all calls have
-        # ended.
+        # The code that awaits the stream waits for this future. It is set after the last call.
         self._closing: asyncio.Future[None] | None = None
 
     # -- signals from upstream ---------------------------------------------------------------------
@@ -340,8 +340,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             return self._end()
         if delivered or called or asked:
             return True
-        # ``arm`` makes the ring call ``on_burst`` at the next element. Without ``arm``, upstream
-        # calls ``on_burst`` only after several elements, so the first element might wait long.
+        # ``arm`` makes the ring buffer call ``on_burst`` when upstream adds an element. Otherwise
+        # upstream calls ``on_burst`` only after several elements, so the first might wait long.
         self._waits.begin(for_demand=demand == 0)
         return len(elements) == 0 and not elements.arm(self.on_burst)
 
@@ -457,7 +457,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             self._end_calls(window)
 
     def _report_failure(self, window: Any) -> None:
-        """Report the failure of a call, if the stream ends without signalling this failure."""
+        """Pass a call's error to ``on_dropped_error``, if the stream ends without signalling it.
+
+        ``window`` is the ``CallWindow``, which stores the first error of a call.
+        """
         failure = window.failure
         if (
             failure is not None
@@ -467,10 +470,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             report_late(failure[1])
 
     def _end_calls(self, window: Any) -> None:
-        """If no cancelled call is still running, release the event loop and set ``_closing``.
+        """If no cancelled call is still running, let the event loop close, and set ``_closing``.
 
-        Otherwise the window calls ``_on_ready`` at the end of each call, and ``_on_ready`` calls
-        this method again. The code that awaits the stream waits for the future ``_closing``.
+        The code that awaits the stream waits for the future ``_closing``. ``window`` is the
+        ``CallWindow`` that has started the calls. If a call is still running, the window calls
+        ``_on_ready`` at the end of each call, and ``_on_ready`` calls this method again.
         """
         if window.running:
             window.take(0)  # take(0) makes the window call _on_ready when a call ends

@@ -121,8 +121,8 @@ class _Burst:
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
-        # ``held``: a list for each element. The list contains the element if the custody (the
-        # record of undelivered elements, for ``on_discard``) held it. Otherwise the list is empty.
+        # ``held`` has one list for each element: ``[element]`` if the element was in the custody
+        # (the record of undelivered elements, for ``on_discard``), otherwise ``[]``.
         self.held = list[list[Any]]()
         self.future: Future[Any] | None = None
         # ``made``: the results that the pool's thread has stored. ``results``: the results that the
@@ -130,8 +130,9 @@ class _Burst:
         self.made = list[Any]()
         self.error: BaseException | None = None  # the error that stopped the calls, or None
         self.seconds = 0.0
-        # ``is_over``: whether the calls of this burst have ended, so that the results of the next
-        # burst may follow ``results``. Stays false if a call failed and results are ordered.
+        # ``is_over``: whether the calls for these elements have ended. Then the results of the next
+        # ``_Burst`` may be delivered after ``results``. But if results are ordered and a call has
+        # failed, ``is_over`` stays false: no result may be delivered after the failed call.
         self.is_over = False
         self.results = list[Any]()
 
@@ -143,17 +144,20 @@ class _Calls:
     delivers results may call them. Any thread may use ``permits``, and read ``pending``.
     """
 
-    running = 0  # always 0: at the end the subscription does not wait for running calls
+    # ``running`` is always 0: otherwise an ended stream would wait for the end of the pool's calls.
+    running = 0
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        # A burst is one submission of several calls. ``_size``: the maximum number of elements in a
-        # new burst. ``_bursts``: the bursts that are in the pool. ``_left``: bursts that wait for
-        # submission, with elements for which an earlier burst made no call. ``_results``: the
-        # bursts with results; if results are ordered, all bursts, in order. ``_ended``: bursts
-        # without running calls, which the delivering thread has not handled yet.
+        # A burst is one submission of several calls to the pool.
+        # ``_size``: the maximum number of elements in a new burst.
+        # ``_bursts``: the bursts that the pool has got, and whose end is not handled yet.
+        # ``_left``: bursts to submit next, with elements for which an earlier burst had no time.
+        # ``_results``: bursts whose results must be delivered, in this order. If results are
+        # ordered, a burst is added before its calls begin, otherwise after their end.
+        # ``_ended``: bursts whose calls have ended, until the delivering thread handles the end.
         self._size = 1
         self._bursts = set[_Burst]()
         self._left = deque[_Burst]()
@@ -167,14 +171,15 @@ class _Calls:
     def pending(self) -> int:
         """Return the number of submitted elements whose results are not delivered yet.
 
-        If a call has failed, the number is larger by 1, because the stream must not complete.
+        If a call has failed, add 1: the stream completes only at 0, but it must signal the failure.
         """
         return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Submit about ``most`` elements of ``queue`` to the pool, and return their number.
+        """Submit elements of ``queue`` to the pool, and return their number.
 
-        If no element was submitted, return 1 if a call has failed, otherwise 0.
+        Stop at ``most`` elements or a few more. If no element was submitted, return 1 if a call has
+        failed, otherwise 0. The 1 tells the caller that work is left: to signal the failure.
         """
         self._collect_ended()
         options = self._options
@@ -199,7 +204,7 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # 1: the drain must signal the failure
+        return count or int(self.failure is not None)  # 1: the caller must signal the failure
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
@@ -209,7 +214,9 @@ class _Calls:
             burst.held = [held for _each, held in claimed if held is not None]
             del claimed
         self._bursts.add(burst)
-        held = [burst]  # only the thread that takes ``burst`` from this list calls ``_end``
+        # Two threads may want to call ``_end``: the pool's thread, which makes the calls, and the
+        # thread that finds that the pool drops them. Only the thread that pops ``burst`` does so.
+        held = [burst]
         try:
             burst.future = self._submit_held(held)
         except Exception as refused:
@@ -243,7 +250,8 @@ class _Calls:
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        elif (burst := take_held(held)) is not None:  # None: ``_make`` has taken the burst
+        # If ``held`` is empty, ``_make`` has made the calls (in this interpreter) and called _end.
+        elif (burst := take_held(held)) is not None:
             self._end(burst, future.result())
 
     def _end_unmade(self, held: list[_Burst], error: BaseException) -> None:
@@ -262,7 +270,8 @@ class _Calls:
         ended.append(burst)
         if enter is not None:
             enter()
-        if self._enter is None:  # cancel() may have emptied ``ended`` before this append
+        # ``cancel()`` sets ``_enter`` to None, and may have missed this burst. So report its error.
+        if self._enter is None:
             _report_errors(ended)
 
     def _collect_ended(self) -> None:
@@ -298,7 +307,7 @@ class _Calls:
                 self._results.insert(at, each)
 
     def _take(self, most: int) -> list[Any]:
-        """Remove and return the next results, at most ``most``, all from one burst."""
+        """Remove and return the next results: at most ``most``, all from one submission."""
         bursts = self._results
         while bursts:
             results = bursts[0].results

@@ -101,7 +101,7 @@ class DelayedErrors:
         return self._delay and isinstance(error, Exception)
 
     def add(self, error: BaseException) -> None:
-        """Keep ``error``; but report it if ``DELAYED_ERRORS`` errors are kept already."""
+        """Keep ``error``. If too many errors are kept, report ``error`` to ``on_dropped_error``."""
         if len(self._errors) < DELAYED_ERRORS:
             self._errors.append(error)
         else:
@@ -129,7 +129,7 @@ class Outer:
         self.elements: deque[Any] = deque()
         self.vacant = DemandCounter()  # how many elements may be requested from upstream now
         self.turn = False
-        # ``_line``: the inner subscribers in the order of delivery; None if not ``sequential``.
+        # ``_line``: with ``sequential``, the inner subscribers in the order of delivery; else None.
         self._line: deque[Inner] | None = deque() if sequential else None
 
     def add(self, inner: Inner) -> None:
@@ -142,14 +142,15 @@ class Outer:
             line.append(inner)
 
     def delivers(self, inner: Inner) -> bool:
-        """Return whether ``inner`` may deliver. If ``sequential``, only the oldest one may."""
+        """Return whether ``inner`` may deliver. With ``sequential``, only the oldest one may."""
         line = self._line
         return line is None or (bool(line) and line[0] is inner)
 
     def next(self) -> Inner | None:
-        """Return the oldest subscriber that can still deliver; ``None`` if not ``sequential``.
+        """With ``sequential``, return the oldest inner subscriber that can still deliver.
 
-        Only the delivering thread may call this method.
+        If there is none, or if publishers may deliver in any order (without ``sequential``), return
+        ``None``. Only the delivering thread may call this method.
         """
         line = self._line
         while line and line[0].done and not line[0].queue:
@@ -207,7 +208,7 @@ class Merging(FanIn):
         outer = self._outer
         if outer is None:
             return self._prefetch.step(self._demand)
-        # Alternate between two tasks: make the next publisher, and request elements from
+        # Alternate between two tasks: subscribe to the next publisher, and request elements from
         # publishers. If one task always came first, the other task might never be done.
         if (outer.turn or not self._prefetch.due_requests) and self._open_more(outer):
             outer.turn = False
@@ -216,9 +217,10 @@ class Merging(FanIn):
         return self._prefetch.step(self._demand)
 
     def _open_more(self, outer: Outer) -> bool:
-        """Make one publisher, or else request elements from upstream.
+        """Make a publisher from one waiting element, and subscribe to the publisher.
 
-        Return false if neither is possible now.
+        If no element waits, request elements from upstream instead. Return false if neither is
+        possible now.
         """
         elements, fn = outer.elements, outer.fn  # copies, because clear() may replace the fields
         if elements and fn is not None:

@@ -94,7 +94,8 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else prefetch.begin_wait(demand)
         self._deliver(burst)
-        prefetch.count_delivered(last, 0)  # 0: _merge() has counted; this appends a due request
+        # ``_merge`` has counted the elements: count 0 more, and store a request if one is due now.
+        prefetch.count_delivered(last, 0)
         return True
 
     def _sort(self) -> None:
@@ -105,7 +106,7 @@ class _SortedSubscription(FanIn):
             if not isinstance(what, list):
                 inner.done = True
                 lacking.discard(inner)
-            elif what:  # the last list of a publisher may be empty
+            elif what:  # ignore an empty list, which may come just before a publisher's end
                 what.reverse()
                 if inner.queue:
                     what += inner.queue
@@ -117,8 +118,9 @@ class _SortedSubscription(FanIn):
     def _merge(self, burst: list[Any], most: int) -> Inner | None:
         """Move up to ``most`` elements, in order, from the queues to ``burst``.
 
-        Stop earlier when the next request to a publisher is due. Return the inner subscriber from
-        which the last moved element came. Return ``None`` if no element can be delivered yet.
+        Stop earlier when a publisher has to send before the merge can go on, or when the caller
+        has to request more elements from a publisher. Return the inner subscriber from which the
+        last moved element came. Return ``None`` if no element can be delivered yet.
         """
         if self._lacking or not most:
             return None

@@ -58,11 +58,12 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     has requested, if the buffer has room for them. A caller of ``on_next`` may send elements that
     were not requested: they are buffered. If the buffer is full, the stream ends with a
     ``DemandExceededError``; with ``slow="drop"`` the slow subscribers are dropped instead.
-    ``on_next(None)`` ends the stream, too (§2.13): then ``ended`` is true. An error is signalled
-    immediately, without the elements in the buffer; with ``delay_error`` the elements are delivered
-    before the error. The completion comes right after the last element, without a request (§2.9).
-    If a subscriber subscribes while it is subscribed already, it gets an ``AlreadySubscribedError``
-    by ``on_error``, and its subscription ends (§1.10).
+    ``on_next(None)`` raises a ``TypeError``, and ends the stream, too (§2.13). The attribute
+    ``ended`` says whether the stream has ended. An error is signalled immediately, without the
+    elements in the buffer; with ``delay_error`` the elements are delivered before the error. The
+    completion comes right after the last element, without a request (§2.9). If a subscriber
+    subscribes while it is subscribed already, it gets an ``AlreadySubscribedError`` by
+    ``on_error``, and its subscription ends (§1.10).
 
     Any thread may call any method. Elements are delivered on the thread that calls ``on_next`` or
     ``request``.
@@ -109,7 +110,8 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 class Multicast(Boundary):
     """Makes the one publisher that all subscribers of the stream share."""
 
-    #: The shared publisher tolerates an upstream that breaks the rules of Reactive Streams.
+    #: ``guards`` is true, because the shared publisher itself tolerates an upstream that breaks the
+    #: rules of Reactive Streams. So the stream puts no guard between upstream and this publisher.
     guards = True
 
     def __init__(
@@ -180,8 +182,9 @@ class Shared:
         self._multicast = multicast
         self._name = multicast.describe()
         self._restarts = multicast.on_last_cancel == "restart"
-        # The registry finds a subscriber that subscribes twice. The old and the new publisher use
-        # the same registry: a subscriber of the old publisher may still be subscribed.
+        # The registry finds a subscriber that subscribes twice. A publisher that has ended, and the
+        # new publisher that replaces it, use the same registry: subscribers of the ended publisher
+        # may still receive the elements in its buffer, and must not subscribe again meanwhile.
         self._registry: Registry[MulticastSubscription] = Registry()
         self._lock = threading.RLock()
         self._current = self._new_publisher()
