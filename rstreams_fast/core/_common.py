@@ -90,23 +90,25 @@ class RunStatus(enum.IntEnum):
     """The reason why a method of ``FusedRun`` returned."""
 
     MORE = 0
-    """There is demand left, and there may be elements: call ``drain`` again."""
+    """Demand is left, and there may be elements: the caller must call ``FusedRun.drain`` again."""
     IDLE = 1
     """The demand is used up: call ``drain`` or ``finish`` again after the next request."""
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
-    """A stage such as ``take`` needs no more elements: cancel upstream, then call ``finish()``."""
+    """A stage such as ``take`` needs no more elements: cancel upstream, and call ``finish``."""
     DONE = 4
-    """``finish()`` has delivered everything: signal ``on_complete``."""
+    """``FusedRun.finish`` has delivered all results: the caller must signal ``on_complete``."""
     CANCELLED = 5
     """The demand counter was cancelled or terminated."""
     FAILED = 6
-    """The source or a stage raised the exception ``run.error``: signal ``on_error``."""
+    """The source or a stage raised ``FusedRun.error``: the caller must signal this error."""
     SLOT_FAILED = 7
-    """The slot, which receives the results, raised ``run.error``: the subscriber broke §2.13."""
+    """The subscriber broke §2.13: the function that gets the results raised ``FusedRun.error``."""
     DROPPED = 8
-    """A stage dropped the element of ``push``: request ``run.refund`` more from upstream."""
+    """A stage dropped the element that the caller passed to ``FusedRun.push``.
+
+    The caller must request ``FusedRun.refund`` more elements from upstream in its place."""
 
 
 class FunctionSlot:
@@ -139,7 +141,7 @@ class FunctionSlot:
 
 
 FIRST_SLEEP: Final = 0.02
-"""Seconds until a waiting thread first wakes up to check for signals. See ``sleeps``."""
+"""Seconds until a waiting thread first wakes up to handle process signals, such as Ctrl-C."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
 """Each sleep of a waiting thread is this many times as long as the previous one.
@@ -150,8 +152,8 @@ On Windows all sleeps are equally short, because Ctrl-C cannot interrupt a wait 
 def sleeps(timeout: float | None) -> Iterator[float]:
     """Yield the lengths of successive sleeps of a waiting thread, until ``timeout`` is over.
 
-    All times are in seconds. A signal that arrives just before the thread sleeps does not wake the
-    thread. The thread handles the signal only after the sleep. So the first sleeps are short.
+    All times are in seconds. If a process signal, such as SIGINT (Ctrl-C), arrives just before a
+    sleep, the thread handles the signal only after the sleep. So the first sleeps are short.
     """
     until = math.inf if timeout is None else time.monotonic() + timeout
     sleep = FIRST_SLEEP

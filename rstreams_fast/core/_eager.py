@@ -35,20 +35,20 @@ PENDING = object()
 
 
 class Introducing(Protocol):
-    """A call of an async function. It initialises its ``EagerTask`` only if the task is needed.
+    """A call of an async function. It initialises its asyncio task only if the task is needed.
 
-    Most calls end in their first step, and do not need a task.
+    The task object exists from the start. Most calls end in their first step, and need no task.
     """
 
     def introduce(self, task: EagerTask, /) -> None:
-        """Initialise ``task``. The task calls this at most once."""
+        """Initialise ``task``, the task of this call. Only the task calls this, at most once."""
         ...
 
 
 class EagerTask(asyncio.Task[Any]):
-    """The task of a call, allocated before the first step of the call's coroutine.
+    """The task of a call of an async function, allocated before the first step of its coroutine.
 
-    Only ``introduce`` initialises the ``asyncio.Task``. Before that, code may compare the task by
+    Only ``introduce`` calls ``asyncio.Task.__init__``. Before that, code may compare the task by
     ``is``, and call ``done()`` and ``cancelling()``. Other methods call ``introduce`` first.
     """
 
@@ -146,8 +146,9 @@ def hand_over(waits_for: Any) -> Any:
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
     """If ``raised`` is a cancellation, cancel ``waits_for``, and return whether that succeeded.
 
-    ``waits_for`` is the future for which the coroutine waits. A cancelled future raises the
-    ``CancelledError`` in the coroutine. ``asyncio.Task.cancel`` does the same.
+    A coroutine waits for the future ``waits_for``, and its task throws ``raised``. A cancelled task
+    normally cancels the future, which raises a ``CancelledError`` in the coroutine. But a new task
+    does not know the future yet, so this function cancels the future.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -254,8 +255,9 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # The coroutine has finished, but other code refers to the task, or has used the task. So
-        # initialise the task. When the loop runs the task, the task gets the coroutine's result.
+        # The coroutine has finished, but other code refers to the task object, or has called its
+        # methods, and may await the task. So call asyncio.Task.__init__ if no method has done so.
+        # When the loop runs the task, the task gets the coroutine's result.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -28,9 +28,10 @@ MODULES: Final = {
 
 
 def module_getattr(package: str) -> Callable[[str], Any]:
-    """Return the function that becomes ``__getattr__`` of the backend's package ``package``.
+    """Return the function ``__getattr__`` of a backend's package, such as ``core._cffi``.
 
-    This function loads the module of a class on the first use of the class.
+    ``package`` is the full name of the package. The function imports the module of a class when the
+    class is first used.
     """
 
     def load(name: str) -> Any:

@@ -125,7 +125,7 @@ def check_dtype(numpy: Any, dtype: Any) -> Any:
 def _object_field(dtype: Any) -> str:
     """Return the path of the first field with Python objects, such as ``"a.b"``.
 
-    Return ``""`` if ``dtype`` has no fields, so that ``dtype`` itself is the object type.
+    Return ``""`` if ``dtype`` has no fields: then it is itself the type of Python objects.
     """
     dtype = dtype.base
     for name in dtype.names or ():
@@ -137,27 +137,27 @@ def _object_field(dtype: Any) -> str:
 
 
 def check_most(max: object) -> int | None:
-    """Return ``max``, the largest number of records to take. ``None`` means all records.
+    """Return ``max``, the largest number of records to take: 0 or more, or ``None`` for all.
 
-    Raises an error if ``max`` is neither ``None`` nor a valid count.
+    Raises an error for other values.
     """
     return None if max is None else check_count("max", max)
 
 
 def check_wanted(max: object) -> int | None:
-    """Do the same as ``check_most``, but raise an error if ``max`` is 0.
+    """Return ``max``, the largest number of records to take: 1 or more, or ``None`` for all.
 
-    The caller waits until there is a record, so the caller must take at least one record.
+    Raises an error for other values. 0 is wrong, because the caller first waits for a record.
     """
     return None if max is None else check_count("max", max, 1)
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Return the error for a call that would move records while a view still refers to them.
+    """Return the error for a call that the ring refuses while a view of its memory exists.
 
     Args:
         call: The name of the call.
-        region: ``"reserved"`` or ``"peeked"``.
+        region: ``"reserved"`` if ``reserve`` has returned the view, ``"peeked"`` if ``peek`` has.
     """
     return BufferError(
         f"{call} while a view of the {region} records lives: "
@@ -166,13 +166,13 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Return the error for a ``commit`` or ``release`` of more records than there are.
+    """Return the error for a ``commit`` or ``release`` of more records than the last view had.
 
     Args:
         call: The name of the call, ``"commit"`` or ``"release"``.
         n: The argument of the call.
-        region: ``"reserved"`` or ``"peeked"``.
-        count: The number of reserved or peeked records, which is the largest valid ``n``.
+        region: ``"reserved"`` for ``commit``, ``"peeked"`` for ``release``.
+        count: The number of records in the view that ``reserve`` or ``peek`` returned last.
     """
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"

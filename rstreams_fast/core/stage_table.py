@@ -48,7 +48,7 @@ class DemandRule:
 
 
 class State:
-    """The kinds of state: what a stage stores before its first element, and later."""
+    """What a stage (such as ``take``) stores before its first element, and between elements."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -110,13 +110,15 @@ class StageKind:
     """One row of the table: what all stages of one name (such as ``map``) have in common."""
 
     name: str
-    """The name of the stage in a program, and of the ``Stream`` method that adds the stage."""
+    """The name of the stage, and of the ``Stream`` method that adds the stage to a stream."""
     source: str
     """The Python code that processes one element. These names have a meaning:
 
-    ``x``: the element; ``f``: the argument; ``n``: the stored count; ``h``: the stored object;
-    ``i``: the stage's number; ``name``: its name; ``k``: a local variable; ``DROP``: there is no
-    element for the next stage; ``END``: ``n`` is 0, and the run needs no more elements.
+    ``x``: the element, then the result; ``f``: the stage's argument, such as the function of
+    ``map``; ``n``: a count that the stage stores, as ``take`` does; ``h``: an object that the stage
+    stores, such as the list of ``batch``; ``i``: the stage's number; ``name``: its name; ``k``: a
+    local variable. Two words stand for statements. ``DROP``: give no element to the next stage.
+    ``END``: end the stream after this element, because ``n`` is 0.
     """
     needs: str = DemandRule.SAME
     state: str = State.NONE
@@ -125,22 +127,22 @@ class StageKind:
     optional: bool = False
     """Whether the argument may be ``None`` in place of a function."""
     flushes: bool = False
-    """Whether the stage delivers its stored object, if any, at the end of the source."""
+    """Whether the stage delivers the object that it stores, if any, at the end of the source."""
     fate: str = Fate.PASSED_ON
 
     @cached_property
     def seeded(self) -> bool:
-        """Whether a stage of this kind has a third item: a seed, or ``MISSING``."""
+        """Whether the stage has a seed (or ``MISSING`` in place of a seed), as ``scan`` has."""
         return self.state is State.ACCUMULATION
 
     @cached_property
     def seed_first(self) -> bool:
-        """Whether the stage delivers its seed before all results."""
+        """Whether the stage delivers its seed before all results, as ``scan`` does."""
         return self.seeded and not self.flushes
 
     @cached_property
     def counts(self) -> bool:
-        """Whether the stage stores a count. If not, it stores an object or nothing."""
+        """Whether the stage stores a count, as ``take`` does, and not another object or nothing."""
         return self.state in {State.COUNT, State.UNDECIDED}
 
     @cached_property
@@ -150,16 +152,16 @@ class StageKind:
 
     @cached_property
     def ends(self) -> bool:
-        """Whether the stage ends the run when its count is 0."""
+        """Whether the stage ends the stream when its stored count becomes 0, as ``take`` does."""
         return "END" in self.source
 
     @cached_property
     def settles(self) -> bool:
-        """Whether the stage drops no more elements once its count is 0, as ``skip`` does."""
+        """Whether the stage drops no more elements once its stored count is 0, as ``skip`` does."""
         return self.counts and not self.ends
 
     def lines(self, words: dict[str, str]) -> list[str]:
-        """Return the lines of ``source``, with the keys of ``words`` replaced by the values."""
+        """Return the lines of the code ``source``. ``words`` maps names in it to replacements."""
         parts = ("".join(part) for _, part in groupby(self.source.strip(), str.isidentifier))
         return "".join(words.get(part, part) for part in parts).splitlines()
 
@@ -171,11 +173,12 @@ class StageKind:
         the stage, ``state[i]`` the value that the stage stores, and ``f`` the stage's argument.
         """
         words = {"n": "state[i]", "h": "state[i]", "name": repr(self.name)}
-        # The word END in ``source`` needs no code here: the caller checks whether the count is 0.
+        # In ``source``, the word END means that the stage ends the stream by a stored count of 0.
+        # END needs no code here: after each call of ``step``, FusedRun looks whether state[i] is 0.
         words |= {"DROP": "return DROPPED", "END": "pass"}
         lines = ["def step(state, i, f, x):", *self.lines(words), "return x"]
-        # After this stage has ended the run, an earlier stage may still pass on its stored object.
-        # This stage must drop the object.
+        # After this stage (such as ``take``) has ended the stream, an earlier stage may still pass
+        # on the object that it stores, such as the unfinished list of a ``batch``. Drop the object.
         if self.ends:
             lines[1:1] = ["if not state[i]:", "    return DROPPED"]
         source = "\n    ".join(lines)

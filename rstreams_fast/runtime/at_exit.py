@@ -49,7 +49,8 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 def must_be_daemon() -> bool:
     """Return whether a thread that is started now must be a daemon thread.
 
-    This is so if the interpreter is exiting, and ``call_at_exit`` cannot register functions.
+    This is so at interpreter exit, when ``call_at_exit`` can register no more functions. Then no
+    function would end the thread, so Python must not wait for it.
     """
     return _refused or not call_at_exit(_do_nothing)
 

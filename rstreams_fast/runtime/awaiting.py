@@ -38,7 +38,7 @@ thread_state: Final = threading.local()
 
 
 class Awaited(NamedTuple):
-    """A stream that a task awaits: the task's loop, and other futures that the task must await."""
+    """Data of a task that awaits a stream: its event loop, and futures that it must await, too."""
 
     loop: asyncio.AbstractEventLoop
     """The loop on which the stream is awaited."""
@@ -49,7 +49,10 @@ class Awaited(NamedTuple):
     pid: int
 
     def add(self, closing: asyncio.Future[Any]) -> None:
-        """Keep ``closing`` in ``unclosed`` until it is done. Ignore a future of another loop."""
+        """Keep ``closing`` in ``unclosed`` until it is done.
+
+        ``closing`` is done when a source has closed. Ignore a future of another loop than ``loop``.
+        """
         if closing.get_loop() is self.loop:
             self.unclosed.add(closing)
             closing.add_done_callback(self.unclosed.discard)
@@ -75,8 +78,9 @@ def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextMana
     """Return a context manager for a caller that subscribes to a stream and awaits the stream.
 
     Within the ``with`` block, the stream's inner subscriptions use the event loop that runs in this
-    thread. ``unclosed`` collects the futures that the caller must await before it returns. The
-    context manager has no effect if no loop, or a ``PrivateLoop``, runs in this thread.
+    thread. ``unclosed`` collects futures of sources and operators that still release resources at
+    the end of the stream. The caller must await these futures. The context manager has no effect if
+    no loop runs in this thread, or if a ``PrivateLoop`` runs, which this package has started.
     """
     loop = running_loop()
     if loop is None or hasattr(thread_state, "private"):
@@ -85,18 +89,19 @@ def with_running_loop(unclosed: set[asyncio.Future[Any]]) -> AbstractContextMana
 
 
 def without_loop() -> AbstractContextManager[None]:
-    """Return a context manager within whose block ``awaited_stream`` returns ``None``.
+    """Return a context manager whose block hides the loop on which an outer stream is awaited.
 
-    For a caller that subscribes to a stream but does not await the stream. Also for operators such
-    as ``share``: the shared subscription to upstream may outlive the ``await`` of each subscriber.
+    Within the block ``awaited_stream`` returns ``None``. For a caller that subscribes to a stream
+    but does not await the stream. Also for operators such as ``share``: the shared subscription to
+    upstream may outlive the ``await`` of each subscriber.
     """
     return _UNCHANGED if _awaiting.get() is None else _set_awaited(None)
 
 
 def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs in this thread, or else the loop on which the stream is awaited.
+    """Return the loop that runs in this thread. If none runs, return the loop of an ``await``.
 
-    Return ``None`` if there is neither.
+    This is the loop on which a task awaits the calling stream. Return ``None`` if there is none.
     """
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
@@ -105,5 +110,5 @@ def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return the ``Awaited`` of the current context (``contextvars``), or ``None``."""
+    """Return the loop on which a task awaits the calling stream, as an ``Awaited``, or ``None``."""
     return _awaiting.get()

@@ -75,7 +75,7 @@ class Resource(Protocol):
     """Runs work (functions without arguments). Any thread may call any method."""
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Have ``work()`` called soon, on a thread of the resource.
+        """Have ``work()`` called soon, by this worker thread, pool, event loop or calling thread.
 
         If the resource refuses the work, ``execute`` raises an exception. If the resource accepts
         the work but drops it later, ``when_dropped`` is called with an error. For example, a pool
@@ -170,7 +170,7 @@ class Worker:
                 self._mailbox.put(None)
 
 
-# -- an executor of the user, or the calling thread ------------------------------------------------
+# -- an executor of the user, or the calling thread, as a resource ---------------------------------
 
 
 class Trampoline(threading.local):
@@ -254,7 +254,8 @@ class _ExecutorResource:
             future = self._submit(self._run_held, held)
         except Exception:
             # If a pool cannot start another thread, its submit() queues the work, and then raises.
-            # If one of its threads has taken the work out of ``held``, the work runs: do not raise.
+            # If ``held`` is empty, another thread of the pool has taken the work out of ``held``,
+            # and runs the work: do not raise.
             if take_held(held) is None:
                 return
             raise
@@ -280,10 +281,10 @@ class _CallerResource:
         self._trampoline.run(work)
 
     def close(self) -> None:
-        """Do nothing: the calling thread does not belong to this resource."""
+        """Do nothing: the thread that calls ``execute`` is not a thread of this resource."""
 
 
-# -- an event loop ---------------------------------------------------------------------------------
+# -- an event loop as a resource -------------------------------------------------------------------
 
 
 class _LoopWork:
@@ -329,7 +330,7 @@ class _LoopResource:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task._work = None  # the caller gets an exception, so __del__ must not report the work
+            task._work = None  # the caller gets an exception, so __del__ must not report one, too
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise

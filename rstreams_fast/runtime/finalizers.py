@@ -36,7 +36,7 @@ _NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 # exception, such as KeyboardInterrupt.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""Maps each phase to the dict that ``gc`` passed last. The newest key is the current phase."""
+"""Maps "start" and "stop" to dicts of ``gc``. ``_callbacks`` move the current phase to the end."""
 
 _local: Final = threading.local()
 """``_local.start`` is the dict that ``gc`` passed when this thread last started a collection."""
@@ -50,8 +50,9 @@ def _remove_callbacks() -> None:
 
 if not _NO_REFERENCE_COUNTS:
     gc.callbacks += _callbacks
-    # gevent and eventlet replace threading.local. Late at interpreter exit, setattr() fails on
-    # their replacement. So an exit function removes the callbacks earlier.
+    # gevent and eventlet replace threading.local, the class of _local. Late at interpreter exit,
+    # the callback that sets an attribute of _local would fail. So an exit function removes the
+    # callbacks from gc.callbacks earlier.
     if type(_local).__module__ != "_thread":
         atexit.register(_remove_callbacks)
 

@@ -33,7 +33,7 @@ thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_coun
 
 
 class _WorkTimes(threading.local):
-    """For each thread, its processor time at the last sleep, and the time of the next check."""
+    """Each thread's processor time when ``yield_gil`` last slept, and when to check it again."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()

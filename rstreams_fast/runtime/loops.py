@@ -58,11 +58,11 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 
 
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
-    """Return a resource that runs work on ``loop``.
+    """Return a resource that runs work on ``loop``. If ``loop`` is closed, raise an error.
 
-    If ``loop`` is ``None``, use the loop that runs in this thread. If no loop runs in this thread,
-    use the loop on which the stream is awaited. If the stream is not awaited, make a private loop,
-    whose thread gets the name ``name``. If the loop is closed, raise ``WorkDroppedError``.
+    If ``loop`` is ``None``, the resource uses the loop that runs in this thread. If no loop runs in
+    this thread, it uses the loop on which the stream is awaited. If the stream is not awaited, it
+    uses a new private loop: an event loop on a thread of its own, which gets the name ``name``.
     """
     if loop is None:
         loop = running_or_awaiting_loop()
@@ -87,7 +87,7 @@ class HeldLoop:
     """A resource that runs work on an event loop, and keeps the loop open until ``release``.
 
     The end of a stream calls ``close``, which has no effect here. So the tasks of the stream can
-    use the loop until they have ended, too.
+    still use the loop. The stream calls ``release`` when these tasks have ended.
     """
 
     __slots__ = ("_on_loop",)
@@ -119,7 +119,7 @@ class PrivateLoop:
         # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._closed = False
-        self._close_requested = False  # True after close(), even if open shares keep the loop open
+        self._close_requested = False  # True after close(): end the loop when _shares is 0
         self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
@@ -171,9 +171,9 @@ class PrivateLoop:
         return _Share(self)
 
     def count_closed_share(self) -> None:
-        """Decrement the number of open handles. ``_Share.close`` calls this.
+        """Decrement the number of open handles (``_Share`` objects). ``_Share.close`` calls this.
 
-        If no handle is open any more, and ``close`` was called before, end the loop.
+        If no handle is open any more, and ``PrivateLoop.close`` was called before, end the loop.
         """
         with self._lock:
             self._shares -= 1

@@ -109,9 +109,9 @@ class Doorbell:
 
 
 Signaller = Callable[[], bool]
-"""A function: is the calling thread within a signal (such as ``on_next``) of a certain stream?
+"""A function that returns whether the calling thread is within a signal of a certain stream.
 
-If so, no other thread can send signals of this stream before the calling thread returns."""
+A signal is a call such as ``on_next``. Until it returns, no other thread can signal (§1.3)."""
 
 _thread_state: Final = threading.local()
 
@@ -122,7 +122,8 @@ def signallers_of_thread() -> list[Signaller]:
     A window or a group gets its elements from the signals of the stream that it is a part of.
     Suppose that a function of this stream subscribes to the window, and then waits for elements of
     the window. The thread would wait for itself, because only this thread can send the elements. To
-    detect this, ``subscribe`` of a window or a group adds a function to the list.
+    detect this, ``subscribe`` of a window or a group adds a ``Signaller`` to the list: a function
+    that returns whether the calling thread is within a signal of the stream. A wait checks this.
     """
     try:
         return _thread_state.signallers  # type: ignore[no-any-return]
@@ -134,7 +135,8 @@ def signallers_of_thread() -> list[Signaller]:
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
     """Raise ``RuntimeError`` if this thread would wait for signals that only this thread can send.
 
-    ``signallers`` has a ``Signaller`` function for each stream whose signals the wait needs.
+    ``signallers`` has a function for each stream whose signals the wait needs. This function
+    returns whether the calling thread is within a signal (such as ``on_next``) of the stream.
     """
     if any(signals_here() for signals_here in signallers):
         raise RuntimeError(

@@ -79,7 +79,10 @@ class Timer(Protocol):
 
 
 def runs_slow_work(timer: Timer | None) -> bool:
-    """Return whether the work of an alarm of ``timer`` may be slow, and may call subscribers."""
+    """Return whether functions that ``timer`` calls may be slow, and may call subscribers.
+
+    If not, they must pass such work to other threads. ``None`` means the default timer: ``False``.
+    """
     return getattr(timer, "runs_slow_work", False) is True
 
 
@@ -122,8 +125,9 @@ class _Queue:
     """The queue of a timer's alarms, in the order of their times.
 
     Any thread may call ``count_cancelled`` and read ``pending``. The other methods may be called by
-    one thread at a time. But a signal handler or a finalizer may interrupt a method on this thread,
-    and add an alarm. So each method must work even if an alarm is added between two of its steps.
+    one thread at a time. But a signal handler or a finalizer may interrupt a method, and add an
+    alarm on the same thread. So each method must work even if an alarm is added between two of its
+    steps.
     """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
@@ -264,8 +268,8 @@ class _TimerThread:
         try:
             thread.start()
         except BaseException:
-            # After a KeyboardInterrupt in start() the new thread may be running. It ends as soon as
-            # it sees that self._thread is None or another thread.
+            # If a KeyboardInterrupt has stopped Thread.start(), the new thread may be running. The
+            # new thread ends as soon as it sees that self._thread is None or another thread.
             self._thread = None
             raise
         _timers.add(self)
@@ -306,9 +310,9 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._ends_at = math.inf
-            # The queue was empty a moment ago. Its new alarm may be cancelled, too. So sleep at
-            # most IDLE_SECONDS. During a longer sleep, ``_on_empty`` would have to wake this thread
-            # at each cancel of the last alarm.
+            # A moment ago, the last pending alarm was cancelled. The new alarm may soon be
+            # cancelled, too. If this thread slept for more than IDLE_SECONDS, each such cancel
+            # would have to wake the thread (_on_empty). So sleep for IDLE_SECONDS at most.
             if was_empty:
                 due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:

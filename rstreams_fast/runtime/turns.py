@@ -4,7 +4,8 @@ A *drain* is the loop of a subscription that delivers elements. A *turn* is a ti
 millisecond in which the drains of one consumer may run on the consumer's event loop or thread. The
 consumer is a task that awaits elements, or an operator with its own queue. A drain that is not done
 at the end of the turn pauses until the next turn. Meanwhile, other tasks of the loop, or other work
-of the executor, can run. No thread runs a paused drain, so any thread may cancel the stream.
+of the executor, can run. No thread runs a paused drain. So if a thread cancels the stream, the
+drain ends without a wait for the next turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["TURN_SECONDS", "Turns"]
 
 TURN_SECONDS: Final = 0.001
-"""The length of a turn, in seconds. A turn lasts longer if one list of elements takes longer."""
+"""The length of a turn (time slice) of a stream, in seconds. One list of elements may exceed it."""
 
 
 class _Paused(Protocol):
@@ -34,9 +35,9 @@ class Turns:
     """Stores the paused drains (loops that deliver elements) of a consumer until its next turn.
 
     A turn is a time slice of a millisecond in which drains may occupy an event loop or a thread.
-    ``pause`` calls the argument ``wake``, which must have the consumer begin another turn. If
-    ``on_threads`` is true, turns on a thread without an event loop have the time limit, too. The
-    consumer must end these turns by ``leave``.
+    When a drain pauses, ``wake()`` is called, and must make the consumer begin another turn. Turns
+    on an event loop always have the time limit. If ``on_threads`` is true, turns on a thread
+    without an event loop have it, too. Then the consumer must call ``leave`` after each turn.
     """
 
     __slots__ = ("_loop", "_on_threads", "_paused", "_thread", "_until", "wake")
@@ -45,7 +46,9 @@ class Turns:
         self.wake: Callable[[], object] | None = wake
         self._on_threads = on_threads
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0  # the id of the thread (without a loop) whose turn has a time limit, or 0
+        # The id of the thread, if it runs no event loop, but its turn (time slice) has a limit.
+        # Otherwise 0.
+        self._thread = 0
         self._until = 0.0
         self._paused: deque[_Paused] = deque()
 
@@ -60,7 +63,7 @@ class Turns:
         self._until = perf_counter() + TURN_SECONDS
 
     def leave(self) -> None:
-        """End the turn of this thread. The thread can then do other work without a time limit."""
+        """End the turn (time slice) of this thread. Its other work then has no time limit."""
         self._thread = 0
 
     def is_over(self) -> bool:
@@ -84,7 +87,7 @@ class Turns:
             wake()
 
     def resume_paused(self) -> bool:
-        """Resume the paused drains (loops that deliver elements), until the turn is over.
+        """Resume the paused drains (loops that deliver elements), until the time slice is over.
 
         Return whether any drain was paused before the call.
         """

@@ -1,4 +1,4 @@
-"""``BurstIterator`` of the backend ``python``. A version with cffi would not be faster."""
+"""Re-exports ``BurstIterator`` of the backend ``python``. A cffi version would not be faster."""
 
 from __future__ import annotations
 

@@ -5,11 +5,13 @@ indices of the list. The producer stores an element before it publishes the inde
 drops its references to taken elements last, when it has released the indices and its call has
 ended: dropping a reference may run a finalizer, which may use the ring.
 
-An *interrupt* is an exception of a signal handler, such as ``KeyboardInterrupt``. An interrupt may
-come between almost any two steps of Python, even before the first step of ``__exit__`` and within a
-``finally``. So a method of the ring enters its context manager twice: ``with inside, inside``. The
-inner ``__exit__`` ends the call. If an interrupt stops the inner ``__exit__``, the outer
-``__exit__`` ends the call.
+While a method of the ring runs, a context manager (``inside``) marks that the producer or the
+consumer is making a call. If the mark stayed after the method, the ring would refuse all later
+calls of this producer or consumer. An *interrupt* is an exception of a signal handler, such as
+``KeyboardInterrupt``. An interrupt may come between almost any two steps of Python, even before the
+first step of ``__exit__`` and within a ``finally``. So each method enters ``inside`` twice: ``with
+inside, inside``. If an interrupt stops the inner ``__exit__``, the outer ``__exit__`` removes the
+mark. Otherwise the outer ``__exit__`` does nothing.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ class _Event:
 
 
 class PutCall(spec.PutCall):
-    """A context manager for one call of the producer, which puts in at most ``count`` elements.
+    """Marks that a call of the producer is running, which puts in at most ``count`` elements.
 
-    Once the call has begun, ``available`` tells how many of the ``count`` elements fit.
+    Once the mark is set, ``available`` tells how many of the ``count`` elements fit.
     """
 
     __slots__ = ("_count", "available")
@@ -79,8 +81,9 @@ class PutCall(spec.PutCall):
         self.available = 0
 
     def __enter__(self) -> None:
-        # ``with inside, inside`` runs this method twice. The first time, for the outer ``with``, it
-        # only sets _outer_entered. The second time, it begins the call.
+        # The ring's methods run ``with inside, inside``. The outer __enter__ only sets
+        # _outer_entered. The inner __enter__ marks that a call of the producer is running (in a
+        # TakeCall: of the consumer).
         if self._outer_entered:
             self.available = self._enter()
         self._outer_entered = True
@@ -90,7 +93,7 @@ class PutCall(spec.PutCall):
             return
         interrupted, self._exiting = self._exiting, True
         # An interrupt may have stopped the inner __exit__ before it woke the thread on the other
-        # side of the ring. So wake this thread here. A needless wake does no harm.
+        # side of the ring. So wake that thread here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._exited = True
@@ -107,7 +110,7 @@ class PutCall(spec.PutCall):
         return room
 
     def _enter_occupied(self) -> int:
-        """Begin this call although another call on the same side of the ring has not ended.
+        """Begin this call although another call of the same producer or consumer has not ended.
 
         Raises ``OverlappingCallsError``, unless the other call belongs to a coroutine whose event
         loop was closed.
@@ -118,16 +121,16 @@ class PutCall(spec.PutCall):
         return self._enter()
 
     def _leave(self) -> bool:
-        """End this call. Return whether a thread on the other side of the ring must be woken."""
+        """Note that the producer's call has ended. Return whether the consumer must be woken."""
         ring = self._ring
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 
 
 class TakeCall(PutCall):
-    """A context manager for one call of the consumer, which takes out at most ``count`` elements.
+    """Marks that a call of the consumer is running, which takes out at most ``count`` elements.
 
-    Once the call has begun, ``available`` tells how many elements the call can take. The ring's
-    method stores in ``done`` how many elements it has taken.
+    Once the mark is set, ``available`` tells how many elements the call can take. The ring's method
+    stores in ``done`` how many elements it has taken.
     """
 
     __slots__ = ()
@@ -157,8 +160,8 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # The state of each side of the ring: the id of the running call, and ``at``, the index of
-        # the first element that this call stores or takes.
+        # For the producer and for the consumer: the id of the PutCall or TakeCall that is running
+        # (0: none), and ``at``, the index of the first element that this call stores or takes.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -303,9 +306,9 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # prepare() refuses a wait in two cases. Either the other side has just put in or
-                # taken out an element. Or the ring is closed, but a call of the producer has not
-                # ended yet. In both cases, let another thread run, and call over() again.
+                # prepare() has not announced the wait: the other side has just put in or taken out
+                # an element, or the ring is closed, but a call of the producer has not ended yet.
+                # So let another thread run, and then check again whether the wait is over.
                 time.sleep(0)
         return True
 

@@ -222,8 +222,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _on_subscribe_pending is set, a new subscription has just come. Keep it in
-                    # _subscription, so that the next call of _step() cancels this subscription.
+                    # If _on_subscribe_pending is set, on_subscribe() has just stored a subscription
+                    # that comes too late. Keep it, so that the next call of _step() cancels it.
                     if not self._on_subscribe_pending:
                         self._subscription = None
                 self._drop_queued()  # an error overtakes queued elements, completion does not
@@ -249,7 +249,8 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
         """Call ``method`` of the subscriber. If it raises an exception, cancel the stream.
 
-        Report an ``Exception``. Return any other exception, such as ``KeyboardInterrupt``.
+        Pass an ``Exception`` to the hook ``on_dropped_error``, and return ``None``. Return any
+        other exception, such as ``KeyboardInterrupt``: the caller raises it later.
         """
         try:
             method(*signal)

@@ -1,4 +1,4 @@
-"""``CallWindow`` of the backend ``python``, with the demand counter of ``cffi``."""
+"""``CallWindow`` of the backend ``python`` (limits concurrent calls), on the types of ``cffi``."""
 
 from __future__ import annotations
 

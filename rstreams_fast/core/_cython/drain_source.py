@@ -29,8 +29,9 @@ __all__ = ["drain_function", "drain_source"]
 
 _CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED; importing inspect would be slow
 
-#: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then all runs of the same
-#: shape (stage names) share a code object. That is not slow: this version does not specialise it.
+#: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then each ``FusedRun``
+#: with its own code object would leak memory, so all runs with the same stage names share one code
+#: object. That is not slow there: this Python does not specialise code objects.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -54,21 +55,27 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> str:
-    """Return the source of ``drain(gate, f<first>, ..., slot)`` for the stages ``shape[first:]``.
+    """Return the source code of ``drain(gate, f<first>, ..., slot)``, the loop of a ``FusedRun``.
+
+    The loop passes the elements that ``gate`` yields through stages, such as ``map``. ``gate``
+    takes elements from the source, and carries out the stages before number ``first``. ``f2`` is
+    the argument of stage 2, such as the function of a ``map``.
 
     Args:
-        shape: The names of the stages of the run.
+        shape: The names of all stages.
         first: The number of the first stage that the loop carries out.
-        to: What the argument ``slot`` of the drain is. ``"call"``: a function. ``"ring"``: the
-            method ``offer`` of a ring, whose result the drain checks. ``"list"``: a list, to which
-            the drain appends the results. ``"function"``: the function of a ``FunctionSlot``. Then
-            ``over``, ``answered`` and ``unwanted`` are further arguments.
-        counted: Whether the drain counts the dropped elements.
+        to: What ``slot``, the receiver of the results, is. ``"call"``: a function. ``"ring"``: the
+            method ``offer`` of a ring; if it returns ``False``, the loop raises an error.
+            ``"list"``: a list, to which the loop appends. ``"function"``: a function of the user.
+            Then ``drain`` has three more arguments. The loop calls ``answered`` with a result of
+            ``slot`` that is ``False`` or a coroutine. Once the list ``over`` has an item, the loop
+            calls the function ``unwanted`` in place of ``slot``.
+        counted: Whether the loop counts the elements that its stages drop.
     """
     numbered = list(enumerate(STAGES[name] for name in shape))[first:]
     delivers = all(STAGES[name].needs is not DemandRule.ALL for name in shape)
-    # The run counts dropped elements to know how many were delivered. A run with a ``reduce`` need
-    # not count them, because it delivers only at its end.
+    # The loop counts the elements that a stage drops, because these do not use up demand. With a
+    # ``reduce`` it need not count them: a ``reduce`` delivers only at the end of the source.
     drops = counted and delivers and any(kind.drops for _, kind in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
@@ -132,16 +139,18 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
     # Mark the code as the code of a nested function. Without a GIL, CPython frees a nested function
-    # as soon as it is unused, and other functions only in a garbage collection, or never (3.13).
+    # as soon as it is unused. Other functions are freed only in a garbage collection, and never in
+    # Python 3.13.
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
 def drain_function(
     shape: tuple[str, ...], first: int, to: str, counted: bool
 ) -> Callable[..., None]:
-    """Return the drain function for one run. Normally it has its own copy of the compiled code.
+    """Return the function ``drain`` (see ``drain_source``) for one ``FusedRun``.
 
-    The interpreter specialises a code object for the functions that the code calls. If several runs
+    Each function has its own copy of the code object, unless code objects are never freed. The
+    interpreter specialises a code object for the functions that the code calls. If several runs
     shared a code object, this code would call different functions, and could not be specialised.
     """
     scope = {

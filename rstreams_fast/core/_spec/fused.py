@@ -62,10 +62,11 @@ class FusedRun:
     ("reduce", f, seed) ("batch", n) ("do_on_next", f)
     ```
 
-    ``scan`` delivers each new accumulated value, but not the seed. ``reduce`` delivers only the
-    last accumulated value, at the end of the source. If the seed is ``MISSING``, the first element
-    is the first accumulated value. If the ``key`` of ``distinct_until_changed`` is ``None``, the
-    stage compares the elements themselves.
+    ``map_not_none`` drops the elements for which ``f`` returns ``None``. ``scan`` delivers each new
+    accumulated value, but not the seed. ``reduce`` delivers only the last accumulated value, at the
+    end of the source. If the seed is ``MISSING``, the first element is the first accumulated value.
+    If the ``key`` of ``distinct_until_changed`` is ``None``, the stage compares the elements
+    themselves.
 
     Args:
         source: An iterator, an ``SpscRing`` or a ``deque``. The run removes elements from a ring or
@@ -78,7 +79,8 @@ class FusedRun:
         demand: The demand of the subscriber.
     """
 
-    #: In this backend, a ring and a demand counter must be instances of these classes.
+    #: The classes of the rings and demand counters that the constructor accepts. The subclass of
+    #: the backend ``cffi`` replaces them by the classes of that backend.
     _ring_type: type[Any] = SpscRing
     _demand_type: type[Any] = DemandCounter
 
@@ -119,9 +121,11 @@ class FusedRun:
                 self._ratio = UNBOUNDED
         self._ended = takes_nothing(self._program)
         self.error: Exception | None = None
-        """The exception of the source, a stage or the slot."""
+        """The exception that the source, a stage or the receiver of the results has raised."""
         self.refund = 0
-        """After ``DROPPED``: how many elements to request in place of the dropped one."""
+        """After ``push`` has returned ``DROPPED``: how many elements to request as a replacement.
+
+        It is ``n`` if a ``batch(n)`` has made the dropped element from ``n`` elements; else 1."""
         self.pulled = 0
         """How many elements the run has taken from the source, or got by ``push``."""
 
@@ -318,11 +322,11 @@ class FusedRun:
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
-        """Drop the references to source, program and slot (§3.13).
+        """Drop the references to the source, the stages and the ``slot`` that gets the results.
 
-        Call no other method after ``clear``. The slot may call ``clear`` while another method is
-        running. Then the references are dropped when that method ends, and ``error`` is kept for
-        the caller of that method.
+        §3.13 requires this. Call no other method after ``clear``. ``slot`` may call ``clear`` while
+        another method is running. Then the references are dropped when that method ends, and
+        ``error`` is kept for the caller of that method.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
@@ -386,8 +390,8 @@ class FusedRun:
             try:
                 element = step(state, index, argument, element)
             except Exception as raised:
-                # Remove the frames of this loop and of the step from the traceback, because these
-                # frames would keep the element alive.
+                # The traceback of ``raised`` begins with the frames of this method and of ``step``,
+                # the function of the stage. Remove the two frames: they keep the element alive.
                 frames = raised.__traceback__ and raised.__traceback__.tb_next
                 users = frames and frames.tb_next
                 raise _Failed(BaseException.with_traceback(raised, users)) from None

@@ -35,7 +35,7 @@ class Views:
     """
 
     def __init__(self, export: Callable[[], Any]) -> None:
-        self._export = export  # a function that returns a new owner of the ring's memory
+        self._export = export  # makes an owner: an object that exposes the ring's memory
         self._held: weakref.ref[Any] | None = None
 
     @property
@@ -61,6 +61,8 @@ class RecordRing(BoundedRing):
     * ``reserve(n)`` gives a writable view of free room, and ``commit(k)`` puts the first ``k``
       records of the view in. ``peek(n)`` gives a read-only view of the oldest records, and
       ``release(k)`` takes out the first ``k`` of them. These methods copy nothing.
+    * ``arm(waker)`` has ``waker()`` called when there is a record, ``arm_producer(waker)`` when
+      there is room.
 
     There is one producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``)
     and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),

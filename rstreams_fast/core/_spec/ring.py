@@ -37,14 +37,14 @@ else:
 
 
 class PutCall:
-    """A context manager for one call of the producer, used as ``with inside, inside``.
+    """Marks that a call of the producer is running, so that the ring refuses a second call.
 
-    The ring's method stores in ``done`` how many elements it has put in. If ``done`` is not 0, the
-    end of the call wakes the consumer. ``call`` is the name of the method in the error for a closed
+    The ring's method stores in ``done`` how many elements it has put in. If ``done`` is not 0,
+    ``__exit__`` wakes the consumer. ``call`` is the name of the method in the error for a closed
     ring. If ``call`` is ``None``, a closed ring raises no error.
 
-    The ``with`` statement enters ``inside`` twice, because a ``KeyboardInterrupt`` may come before
-    the first step of the inner ``__exit__``. Then the outer ``__exit__`` ends the call.
+    The method runs ``with inside, inside``: it enters the object twice. If a ``KeyboardInterrupt``
+    stops the inner ``__exit__``, the outer ``__exit__`` removes the mark.
     """
 
     __slots__ = ("_call", "_exited", "_exiting", "_outer_entered", "_ring", "done")
@@ -83,10 +83,11 @@ class PutCall:
 
 
 class TakeCall(PutCall):
-    """A context manager for one call of the consumer, used as ``with inside, inside``.
+    """Marks that a call of the consumer is running, so that the ring refuses a second call.
 
-    ``TakeCall`` works as ``PutCall`` does. ``done`` is the number of elements that the call has
-    taken out.
+    The ring's method stores in ``done`` how many elements it has taken out. If ``done`` is not 0,
+    ``__exit__`` wakes the producer. The method runs ``with inside, inside``: it enters the object
+    twice. If a ``KeyboardInterrupt`` stops the inner ``__exit__``, the outer one removes the mark.
     """
 
     __slots__ = ()
@@ -117,8 +118,9 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # Maps a side to the call of aput or aget that waits on this side, and to the ``Bell`` that
-        # wakes the call. disarm() must not remove the bell, or the call would wait for ever.
+        # Maps "producer" or "consumer" to the call of aput or aget that waits, and to the ``Bell``
+        # (the waker) that wakes the call. disarm() removes other wakers, but not a ``Bell``, or the
+        # call would wait for ever.
         self._awaiting: dict[str, tuple[PutCall, Bell]] = {}
         self._creator = os.getpid()
 
@@ -225,7 +227,10 @@ class BoundedRing:
             raise end_error(self._error)
 
     async def _await_data(self, inside: PutCall) -> None:
-        """Do the same as ``_wait_for_data``, in a coroutine."""
+        """Await an element for ``inside``, a call of the consumer.
+
+        If the ring is closed and empty, raise the argument of ``close``, or ``RingClosed``.
+        """
         self._waker = None
         while True:
             bell = Bell()
@@ -256,9 +261,9 @@ class BoundedRing:
                 self._end_awaiting(inside)
 
     def _end_awaiting(self, inside: PutCall) -> bool:
-        """Remove the waker of ``inside``, a call whose coroutine waits for elements or for room.
+        """Remove the waker of ``inside``, a call of ``aput`` or ``aget`` whose wait is over.
 
-        Return ``False`` if ``_end_lost_call`` has ended the call meanwhile.
+        Return ``False`` if ``_end_lost_call``, called by a later call, has removed it before.
         """
         with self._lock:
             if self._awaiting.get(inside.side, (None,))[0] is not inside:
@@ -271,10 +276,10 @@ class BoundedRing:
             return True
 
     def _end_lost_call(self, side: str) -> bool:
-        """End the call that waits on ``side``, if the event loop of its coroutine was closed.
+        """End the ``aput`` or ``aget`` that waits on ``side``, if its event loop was closed.
 
-        Such a coroutine never continues, and its call would block the side for ever. Return
-        whether a call was ended.
+        ``side`` is ``"producer"`` or ``"consumer"``. Such a call never continues, so the ring would
+        refuse all later calls of the producer or consumer. Return whether a call was ended.
         """
         inside, bell = self._awaiting.get(side, (None, None))
         if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):

@@ -66,12 +66,13 @@ class CallWindow:
             count for ``concurrency``.
         key: A function that returns a hashable key of an item. The calls of items with equal keys
             run one at a time, in the order of the items. Calls with different keys may overlap. An
-            item that waits needs a place. ``dedupe`` shares a call only while the call runs.
+            item that waits needs a place. With ``dedupe``, an item shares the call of an equal item
+            only if that call runs, not if it still waits for its key.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
             call ends, its task makes the next call. That saves a new task: a task is half of the
-            cost of a call that is suspended. A task that other code refers to, or has changed,
-            makes no further call. With ``dedupe``, ``ahead`` has no effect. With ``key``, up to
-            ``capacity`` items may wait in any case.
+            cost of a call that is suspended. If other code still refers to the task, or the call
+            has changed it, the next call gets a new task. With ``dedupe``, ``ahead`` has no effect.
+            With ``key``, up to ``capacity`` items may wait in any case.
         patience: While ``ahead / 2`` or more items wait, ``on_ready`` may be called up to this many
             seconds after a result. Calling it after each result would take an iteration of the loop
             each time, which costs as much as two calls.
@@ -402,8 +403,8 @@ class CallWindow:
             self._report_call_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # If _notify, a callback of the loop, has started this call, the loop gets the
-                # exception, and the window's user does not see it. So let on_ready be called, too.
+                # If _notify, a callback of the loop, has started this call, only the loop gets the
+                # exception. So have on_ready() called, which can find the exception in ``failure``.
                 self._notify_soon()
                 raise
             return
@@ -467,8 +468,8 @@ class CallWindow:
             except Exception:  # ``==`` or ``hash`` of the item raised: remove the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # Making the new dict may compare items, too. If a comparison has raised, forget all
-                # running calls, so that no new item shares one of these calls.
+                # The items are the keys of the new dict, so making it may compare items, which may
+                # raise, too. Then forget all running calls: a new item shares none of these calls.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)
