@@ -76,8 +76,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 class _Entrance(Generic[T]):
     """The input of a processor: subscribes to upstream, and publishes to the first operator.
 
-    Until the first operator subscribes, this object stores the subscription to upstream, and the
-    terminal signal of upstream.
+    The first operator is the operator directly downstream. Until it subscribes, this object stores
+    the subscription to upstream, and the terminal signal of upstream.
     """
 
     __slots__ = ("__weakref__", "_lock", "_push", "_subscription", "_terminal")
@@ -87,11 +87,14 @@ class _Entrance(Generic[T]):
     def __init__(self) -> None:
         # While a thread holds the lock, the garbage collector can run a finalizer on the thread,
         # and the finalizer can call a method of this object. So the lock is reentrant.
-        # ``subscribe`` sets ``_push`` and then reads ``_terminal``. ``_end`` sets ``_terminal`` and
-        # then reads ``_push``. So neither misses what a nested call of the other has set.
+        # ``subscribe`` sets ``_push``, the subscription of the operator directly downstream, and
+        # then reads ``_terminal``, the terminal signal of upstream. ``_end`` sets ``_terminal`` and
+        # then reads ``_push``. So if the finalizer calls one of these methods within the other, one
+        # of the two finds both fields set, and passes the terminal signal to the operator.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
-        self._subscription: Subscription | None = None  # None once the first operator subscribes
+        # ``_subscription``: upstream's subscription, stored until the operator subscribes.
+        self._subscription: Subscription | None = None
         self._terminal: BaseException | Literal["complete"] | None = None
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
@@ -167,10 +170,11 @@ class _Entrance(Generic[T]):
     def _end(
         self, terminal: BaseException | Literal["complete"]
     ) -> tuple[PushSubscription | None, bool]:
-        """Store the first terminal signal of upstream, for an operator that subscribes later.
+        """Store ``terminal``, unless an earlier terminal signal of upstream is stored.
 
-        Return two values: the subscription of the first operator, or ``None`` if the operator has
-        not subscribed yet; and whether ``terminal`` is the first terminal signal.
+        If the operator directly downstream subscribes later, ``subscribe`` passes the stored signal
+        to the operator. Return two values: the operator's subscription, or ``None`` if the operator
+        has not subscribed yet; and whether ``terminal`` is the first terminal signal.
         """
         with self._lock:
             first = self._terminal is None
@@ -224,7 +228,8 @@ class SerializedProcessor(Generic[T, U]):
         processor: The processor that gets the elements. Default: a ``MulticastProcessor``.
         capacity: The size of the mailbox, in elements.
         on_full: What ``on_next`` does when the mailbox is full. With ``"error"`` it ends the stream
-            with a ``BufferOverflowError``. With ``"wait"`` it waits. ``try_next`` returns ``FULL``.
+            with a ``BufferOverflowError``. With ``"wait"`` it waits. ``on_full`` does not change
+            ``try_next``, which always returns ``FULL`` when the mailbox is full.
         delay_error: Whether an error is signalled after the elements in the mailbox.
 
     Attributes:
@@ -273,9 +278,10 @@ class SerializedProcessor(Generic[T, U]):
         """Send ``element`` as ``on_next`` does, but never wait and never end the stream.
 
         Return ``OK`` if the element was delivered, or is in the mailbox. Return ``FULL`` if the
-        mailbox is full. Return ``TERMINATED`` while ``ended`` is true, or after a terminal signal.
-        Return ``CANCELLED`` after ``processor`` has cancelled. In both cases no subscriber will get
-        this element or a later element. Any thread may call this.
+        mailbox is full. Return ``TERMINATED`` if ``processor`` has ended, or if an error or the
+        completion has come before. Return ``CANCELLED`` if ``processor`` has cancelled its
+        subscription. After ``TERMINATED`` or ``CANCELLED`` no subscriber will get this element or a
+        later element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.

@@ -96,9 +96,10 @@ class Stream(
     def describe(self) -> str:
         """Return a text that describes how the stream executes, for debugging.
 
-        The text has lines about the source, the boundaries with their bounds, and the loops of the
-        stages between the boundaries. If the source combines other streams, indented lines after
-        the source describe these streams.
+        The text describes the source and all operators, in their order. It says how many elements
+        an operator such as ``publish_on`` may hold. For operators such as ``map``, which handle one
+        element after another, it says on which thread they run, and whether as a loop in C. If the
+        source combines other streams, indented lines after the source describe these streams.
         """
         return describe(self.source, self.parts)
 

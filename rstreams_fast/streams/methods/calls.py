@@ -42,13 +42,13 @@ class CallMethods(Generic[T_co]):
         subscriber's first request. With a ``key``, an element waits while an earlier call with an
         equal key runs. A waiting element counts towards ``prefetch``, not towards ``concurrency``.
 
-        An error of upstream is signalled immediately, with one exception: if enough elements have
-        come for a ``take`` downstream, the error is signalled after the results of these elements.
-        An error of a call has a note that names the element, and is signalled after the results
-        that are ready and requested. Any error cancels upstream and the other calls. If ``fn``
-        raises ``asyncio.CancelledError``, but the stream was not cancelled, the error of the stream
-        is a ``RuntimeError``. ``cancel`` cancels the running calls, but does not wait for their
-        end. No call starts after ``cancel``.
+        An error of upstream is signalled immediately, with one exception: if a ``take(n)`` is
+        downstream, and ``n`` elements have already come from upstream, the error is signalled after
+        the results of these elements. An error of a call has a note that names the element, and is
+        signalled after the results that are ready and requested. After either error, upstream and
+        all other calls are cancelled. If ``fn`` raises ``asyncio.CancelledError``, but the stream
+        was not cancelled, the error of the stream is a ``RuntimeError``. ``cancel`` cancels the
+        running calls, but does not wait for their end. No call starts after ``cancel``.
 
         ```python
         import asyncio

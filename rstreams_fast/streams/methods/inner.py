@@ -55,9 +55,10 @@ class InnerMethods(Generic[T_co]):
             fn: A function that returns a publisher (any object with ``subscribe``), which may break
                 the rules of Reactive Streams. Any other result ends the stream with a
                 ``TypeError``.
-            concurrency: The bound on the sum of running inner publishers, requested elements of
-                this stream, and elements for which ``fn`` was not called yet.
-            prefetch: The number of elements to request in advance from each inner publisher.
+            concurrency: The largest number of elements of this stream that are in progress. An
+                element is in progress from its request until all elements of its publisher
+                ``fn(element)`` are delivered.
+            prefetch: The number of elements to request in advance from each ``fn(element)``.
             delay_error: Whether an error is signalled after all elements; see ``merge``.
 
         Raises:
@@ -92,8 +93,8 @@ class InnerMethods(Generic[T_co]):
 
         Args:
             fn: A function that returns a publisher, as in ``flat_map``.
-            concurrency: The largest number of inner publishers at the same time.
-            prefetch: The number of elements to request in advance from each inner publisher.
+            concurrency: The largest number of publishers at the same time.
+            prefetch: The number of elements to request in advance from each ``fn(element)``.
             delay_error: Whether an error is signalled after all elements. Default: immediately.
 
         Raises:

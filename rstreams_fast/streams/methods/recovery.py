@@ -136,7 +136,8 @@ class RecoveryMethods(Generic[T_co]):
         error of upstream as its ``__context__``.
 
         Args:
-            times: The largest number of retries, or a ``Retry`` without a ``budget``.
+            times: The largest number of retries, or a ``spark.Retry``. Its ``budget`` must be
+                ``None``: a budget bounds the retries of many calls together.
             when: A function of the error. If ``when(error)`` is false, the error is passed
                 downstream. Default: every error leads to a retry.
             delay: The seconds before each retry, or a function that returns these seconds. Its

@@ -43,10 +43,10 @@ class ThreadMethods(Generic[T_co]):
 
         ``request``, ``cancel`` and ``subscribe`` return immediately, because the executor makes the
         requests to upstream. An error is signalled immediately, and the elements in the buffer are
-        dropped. But the elements are delivered before the error if ``delay_error`` is true, or if
-        enough elements have come for a ``take`` downstream. With a ``take(n)`` downstream, at most
-        ``n`` elements are requested. If the executor refuses the work, upstream is cancelled, and
-        ``on_error`` signals the executor's exception.
+        dropped. But the elements are delivered before the error if ``delay_error`` is true, or if a
+        ``take(n)`` is downstream, and ``n`` elements have already come from upstream. With a
+        ``take(n)`` downstream, at most ``n`` elements are requested. If the executor refuses the
+        work, upstream is cancelled, and ``on_error`` signals the executor's exception.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or

@@ -30,13 +30,13 @@ class Collector(Protocol[R_co]):
     """
 
     def add(self, element: Any) -> None:
-        """Add an element to the object."""
+        """Add an element to the object that ``result`` will return, such as an array."""
 
     def add_all(self, elements: list[Any]) -> None:
-        """Add several elements to the object."""
+        """Add several elements to the object that ``result`` will return, such as an array."""
 
     def result(self) -> R_co:
-        """Return the object with all elements. Called once, at the end of the stream."""
+        """Return the object that contains all elements. Called once, at the end of the stream."""
 
 
 class _CollectorSubscriber(ListSubscriber, ForEach[Any]):

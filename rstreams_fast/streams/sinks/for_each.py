@@ -53,8 +53,9 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
-        # ``_over`` is empty until the stream ends. Only while it is empty, the C loop of the
-        # upstream stages (such as ``map``) calls the user's function directly. See ``slot``.
+        # ``_over``: while this list is empty, the C loop of the upstream stages (such as ``map``)
+        # calls the user's function directly. At the end of the stream, ``drop_references`` adds an
+        # item, so that the C loop does not call the user's function again.
         self._over: list[None] = []
         # The number of elements to consume before the next request. 0 means that the first request
         # is unbounded, so that no other request follows.
@@ -128,13 +129,16 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             raise raised
 
     def _end_early(self) -> None:
-        """Cancel upstream, and end the stream without an error. Do not call ``on_complete``."""
+        """Cancel upstream, and end the stream. Do not call the user's function ``on_complete``."""
         self.upstream.cancel()
         if self.run.claim():
             super().finish(None)
 
     def end_with(self, raised: BaseException) -> None:
-        """Cancel upstream, and end the stream with ``raised``. Do not call ``on_error``."""
+        """Cancel upstream, and end the stream with ``raised``.
+
+        Do not call the user's function ``on_error``, because the caller re-raises ``raised``.
+        """
         self.upstream.cancel()
         self.drop_references()
         if self.run.claim():

@@ -117,7 +117,9 @@ class _IteratorSubscriber(RingSubscriber):
         self._prefetch = prefetch
         # The id of the thread that calls ``subscribe``. 0 after ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # If true, only ``request_for_a_turn`` makes requests. Each of its calls has a time limit.
+        # ``_only_consumer_requests``: whether only ``request_for_a_turn`` makes requests, for at
+        # most a millisecond in each call. True for a publisher of this package that has called
+        # ``on_subscribe`` within ``subscribe``, because it may make its elements in ``request``.
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
@@ -311,7 +313,8 @@ class Iteration(BurstIterator[T]):
     def _refill(self) -> T:
         self._acquire_busy()
         try:
-            # Another thread, which was the consumer before, may have fetched elements meanwhile.
+            # This thread has found no stored element. But before it acquired ``_busy``, another
+            # thread may have fetched and stored elements. So look for stored elements again.
             element = self._next_of_burst()
             if element is MISSING:
                 with without_loop():
@@ -487,8 +490,8 @@ class Iteration(BurstIterator[T]):
 
     async def _wait(self, subscriber: _IteratorSubscriber) -> None:
         # A ``Bell`` is a callback that wakes this coroutine. If the event loop is closed during the
-        # ``await``, the coroutine never continues. Then the ``Bell`` calls ``subscriber.abandon``,
-        # which cancels upstream.
+        # ``await``, the coroutine never continues. The next call of the ``Bell``, for example when
+        # an element comes, then calls ``subscriber.abandon``, which cancels upstream.
         bell = Bell(subscriber.abandon)
         subscriber.bell.arm(bell)
         try:
@@ -545,7 +548,9 @@ class Iteration(BurstIterator[T]):
             while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is loop]:
                 await asyncio.wait(waiting)
         finally:
-            self._unclosed.clear()  # if this wait was cancelled, a second aclose() must not wait
+            # If this task was cancelled, it must end soon. Forget the futures, so that a second
+            # call of ``aclose``, for example by ``__aexit__``, does not wait for them again.
+            self._unclosed.clear()
 
     def __enter__(self) -> Self:
         with without_loop():

@@ -80,9 +80,9 @@ class _ArrayCollector:
         if not scalars:
             return
         dtype = self._dtype
-        # First convert without the user's dtype. Then numpy converts values that do not fit to
-        # objects or floats, which ``_convert_exactly`` checks. But if the user's dtype has fields,
-        # use it: without it numpy would convert the tuples to a two-dimensional array.
+        # Do not give numpy the user's dtype: numpy might change values to fit it, such as 1.5 to 1.
+        # Without the dtype, numpy makes floats or objects of such values, and the code below checks
+        # them. But give numpy a dtype with fields: otherwise tuples become a two-dimensional array.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if array.dtype.kind in "Mm" and len({getattr(x, "dtype", None) for x in scalars}) > 1:
             # Convert each date separately. If numpy converted all dates together, it would choose
@@ -176,7 +176,8 @@ class _ArrayCollector:
 def _copy(np: Any, array: Any, into: Any, unsafe: bool) -> None:
     """Copy the values of ``array`` to the array ``into``.
 
-    If ``unsafe`` is true, raise an error for a value that does not fit in the dtype of ``into``.
+    ``unsafe`` means that ``array`` may contain values that do not fit in the dtype of ``into``. If
+    ``unsafe`` is true, check each value, and raise an error for a value that does not fit.
     """
     if not unsafe:
         into[:] = array

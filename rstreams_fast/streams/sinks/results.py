@@ -111,7 +111,7 @@ def to_list(publisher: Pipeline[T]) -> list[T]:
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
-    """Return the last element. For an empty stream return ``default``, or raise ``LookupError``."""
+    """Return the last element. If the stream is empty, do the same as the function ``first``."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
     subscribe_and_wait(publisher, _AppendingSubscriber(newest.append))
@@ -119,9 +119,9 @@ def last(publisher: Pipeline[T], default: Any) -> Any:
 
 
 def first(publisher: Pipeline[T], default: Any = MISSING, *, name: str = "first") -> Any:
-    """Return the first element. For an empty stream return ``default``, or raise ``LookupError``.
+    """Return the first element. If the stream is empty, return ``default``.
 
-    ``name`` is the name of the calling function in error messages.
+    If no ``default`` is given, raise ``LookupError``. Error messages name the caller ``name``.
     """
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
     subscriber: _FirstSubscriber[T] = _FirstSubscriber()

@@ -96,7 +96,8 @@ class Run:
                 subscriber.upstream.cancel()
             finally:
                 # Wake the waiting threads, even if upstream.cancel() raises a KeyboardInterrupt.
-                # Set _seen, because the CancelledError need not be reported: cancel() was called.
+                # This ``Run`` ends with a CancelledError. Set _seen, so that __del__ does not
+                # report this error: the user knows about it, because the user has called cancel().
                 self._seen = True
                 self.settle(failure_of(CancelledError("the stream was cancelled")))
 
@@ -138,7 +139,10 @@ class Run:
         return self._wait().__await__()
 
     def _refuse_within(self) -> None:
-        """Raise a ``RuntimeError`` if this stream has called the function that calls ``result``."""
+        """Raise a ``RuntimeError`` if a function that this stream is calling has called ``result``.
+
+        The stream cannot end before the function returns, so ``result`` would wait for ever.
+        """
         subscriber = self._subscriber
         frame: FrameType | None = sys._getframe()
         try:
@@ -238,16 +242,17 @@ class Run:
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
 
 
-#: The code objects of two methods of ``Drain`` (the loop that delivers elements). They call C code
-#: that signals to the subscriber and has no frame on the stack. So ``is_called_by`` looks for the
-#: frames of these two methods.
+#: The code objects of the two methods of ``Drain`` (the loop that delivers elements) that call C
+#: code, which then calls the user's function. C code has no frame on the stack. So ``is_called_by``
+#: looks for the frames of these two methods, to find out whether the stream is calling a function.
 _DRAINING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
 
 
 class RunSubscriber(Generic[T]):
-    """A base class of subscribers. Its attribute ``run`` is a ``Run``, which ends with the stream.
+    """A base class of subscribers. Its attribute ``run`` is a ``Run``, the handle of the stream.
 
-    ``demand`` is the number of elements in the first request.
+    With the handle a caller waits for the end of the stream, or cancels the stream. ``demand`` is
+    the number of elements in the first request.
     """
 
     __slots__ = ("__weakref__", "_demand", "run", "upstream")
@@ -304,7 +309,10 @@ class RunSubscriber(Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
-        """End ``run``. Only the caller to which ``run.claim()`` has returned true may do this."""
+        """End ``run``, the stream's handle, with ``error``. ``None`` means that there is no error.
+
+        Before this call, ``run.claim()`` must have returned true. ``claim`` returns true only once.
+        """
         self.drop_references()
         self.run.settle(None if error is None else failure_of(error))
 
@@ -312,5 +320,9 @@ class RunSubscriber(Generic[T]):
         """Drop the references to objects of the user, and ignore later elements."""
 
     def is_called_by(self, frame: FrameType) -> bool:
-        """Return whether ``frame``, a stack frame, belongs to a signal to this subscriber."""
+        """Return whether ``frame`` (on the stack) belongs to code that signals to this subscriber.
+
+        ``Run.result`` asks this for each frame, because a function that the stream calls must not
+        wait for the end of the stream.
+        """
         return frame.f_code in _DRAINING and frame.f_locals["self"]._subscriber is self

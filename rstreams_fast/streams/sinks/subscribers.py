@@ -57,7 +57,7 @@ class SyncSubscriber(ForEach[T]):
             ``fn`` runs.
 
     Attributes:
-        run: The ``Run`` of this subscriber.
+        run: The handle (``Run``) with which to wait for the end of the stream, or to cancel it.
 
     Raises:
         TypeError: A function cannot be called, is ``async``, or is a generator function.
@@ -81,7 +81,7 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """Cancel upstream (§2.6), end the handle ``run`` with ``error``, and report ``error``.
+        """Cancel upstream (§2.6), end ``run``, the stream's handle, with ``error``, and report it.
 
         ``error`` goes to ``on_dropped_error``, because ``cancel`` does not tell upstream about it.
         """
@@ -101,8 +101,8 @@ class AsyncSubscriber(Generic[T]):
     A signal, such as ``on_next``, does not wait until ``fn`` has returned (§2.2). An error of
     upstream takes effect after ``fn`` was called with all elements before the error. If the
     executor refuses work, upstream is cancelled, and the executor's exception is the stream's
-    error. The attribute ``run`` works as in ``SyncSubscriber``. The subscriber accepts one
-    subscription and cancels any other (§2.5).
+    error. ``run.result()`` returns or raises the same as in ``SyncSubscriber``. The subscriber
+    accepts one subscription and cancels any other (§2.5).
 
     Args:
         fn: A plain function, as in ``SyncSubscriber``.
@@ -115,7 +115,7 @@ class AsyncSubscriber(Generic[T]):
             element is requested after the previous element was consumed.
 
     Attributes:
-        run: The ``Run`` of this subscriber.
+        run: The handle (``Run``) with which to wait for the end of the stream, or to cancel it.
         on_next: Puts an element into the buffer (§2.2); see ``Subscriber``.
 
     Raises:
@@ -159,7 +159,10 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End the handle ``run`` with ``error``, after ``fn`` was called with all earlier elements.
+        """Let ``run``, the stream's handle, end with ``error``, after all earlier elements.
+
+        This method does not wait. The executor first calls the user's function ``fn`` with all
+        earlier elements, and then ends ``run``.
 
         Args:
             error: The error of upstream.
@@ -167,7 +170,7 @@ class AsyncSubscriber(Generic[T]):
         self._boundary.on_error(error)
 
     def on_complete(self) -> None:
-        """End the handle ``run``, after ``fn`` was called with all earlier elements."""
+        """Let ``run``, the stream's handle, end after the last call of the user's ``fn``."""
         self._boundary.on_complete()
 
     def __repr__(self) -> str:

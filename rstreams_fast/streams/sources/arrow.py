@@ -36,7 +36,8 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # A RecordBatchReader can be read only once: its first subscriber locks this for ever.
+        # A RecordBatchReader can be read only once. So its first subscriber acquires ``_used``, a
+        # lock, and never releases it. Then ``open`` refuses any other subscriber.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:

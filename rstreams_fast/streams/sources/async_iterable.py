@@ -35,7 +35,8 @@ __all__ = ["AsyncIterableSource"]
 CANCEL_SECONDS = 0.01
 """Seconds after which ``_cancel_await`` tries again, if other code is cancelling the task.
 
-The other code, such as ``asyncio.timeout``, may withdraw its cancellation by ``uncancel``."""
+A second cancel would interrupt the iterator's clean-up. But the other code may withdraw its cancel,
+as ``asyncio.timeout`` does by ``uncancel``. Then the task must still be cancelled."""
 
 T = TypeVar("T")
 

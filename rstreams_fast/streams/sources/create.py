@@ -198,6 +198,7 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     except Exception as raised:
         emitter.error(raised)
     except BaseException as raised:
-        if not emitter.cancelled:  # signal the error to the subscriber, and raise it, too
+        # Signal an exception such as KeyboardInterrupt, but raise it, too: the caller must get it.
+        if not emitter.cancelled:
             emitter.error(raised)
         raise

@@ -128,7 +128,7 @@ class _TickSubscription:
         self._alarm: Alarm | None = None
 
     def request(self, _n: int, /) -> None:
-        """Start the ticks. ``_target`` (the subscriber) calls this once, for unbounded demand."""
+        """Start the ticks. ``_target``, an internal subscriber, calls this once, for all ticks."""
         self._first = self._timer.now() + self._delay
         self._set_alarm(0)
 

@@ -28,7 +28,8 @@ class IterableSource:
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
         if not self.is_sequence:
-            # A one-shot iterator can be read only once: its first subscriber locks this for ever.
+            # An iterator can be read only once. So its first subscriber acquires ``_used``, a
+            # lock, and never releases it. Then ``open`` refuses any other subscriber.
             self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
