@@ -60,7 +60,8 @@ def with_error_handler(
     while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in _REPLACEMENTS:
         stage, fn = part.op
         if isinstance(fn, _CatchingFunction):
-            # An earlier on_error_continue has replaced this stage and the stages above this stage.
+            # An earlier on_error_continue has replaced this stage, and all stages above this stage
+            # that can be replaced. So stop here.
             return done
         place -= 1
         done[place] = Stage((_REPLACEMENTS[stage], _CatchingFunction(stage, fn, handler)))

@@ -173,7 +173,7 @@ class OverflowSubscription(OperatorSubscriber):
         self.drops = 0
         self._requested = DemandCounter()  # the sum of all requests of downstream
         self._begun = False
-        self._has_requested = Latch()  # a latch, closed by the only request to upstream
+        self._has_requested = Latch()  # a flag, set when the only request to upstream is made
         self._waits = Waits(options.describe(), options.capacity, from_first_reading=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
@@ -275,8 +275,8 @@ class OverflowSubscription(OperatorSubscriber):
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
             except BaseException as leaving:
-                # An exception such as KeyboardInterrupt is signalled to the subscriber by on_error.
-                # It is also raised in the code that sent the element.
+                # ``on_drop`` raised an exception such as KeyboardInterrupt. It propagates to the
+                # source, which may catch it. So also signal it to the subscriber by on_error.
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -295,7 +295,7 @@ class OverflowSubscription(OperatorSubscriber):
             self._begin_late()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Signal the error after the held elements. With ``at_end``, signal it immediately."""
+        """Signal the error after the held elements; for ``take_last`` immediately, without them."""
         if self._options.at_end:
             super().on_error(error)
             return
@@ -375,7 +375,9 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # a thread that cancels calls _close(), too, but perhaps later
+        # Close now. The thread that has ended the stream also calls ``_close``, but perhaps later.
+        # Until then ``offer`` would accept elements, which nobody gets.
+        self._close()
         self._direct_slot = None
         self._held = deque()
         at_end, self._at_end = self._at_end, None

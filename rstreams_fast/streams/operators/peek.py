@@ -80,7 +80,8 @@ class _PeekSubscription(Relay):
         super().__init__(subscriber)
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
-        # A latch, closed by the first cancel. With ``do_finally``, the end also closes the latch.
+        # A flag, set by the first cancel, because only the first cancel calls the observer. With
+        # ``do_finally`` the end of the stream also sets the flag: it calls the same observer.
         self._cancelled = Latch()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

@@ -62,7 +62,6 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        """Return a queue for ``subscription``. ``need``: how many elements downstream can use."""
         capacity, request = self._capacity(need), subscription._request_for_a_turn
         if self.max_bytes is None or self.weigher is None:
             return ElementQueue(capacity, need.total, request)
@@ -82,7 +81,6 @@ class AsyncBoundary(StagesBoundary):
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:
-        """Return this boundary's description. ``need``: how many elements downstream can use."""
         bound = f"at most {self._capacity(need)} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
@@ -103,16 +101,22 @@ class BoundaryOptions(Protocol):
     delay_error: bool
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need, /) -> BoundaryQueue:
-        """Return a queue for ``subscription``. ``need``: how many elements downstream can use."""
+        """Return a queue that requests and holds the elements for ``subscription``.
+
+        ``need``: the most elements that downstream can use in the whole stream; 5 for ``take(5)``.
+        """
 
     def describe_within(self, need: Need, /) -> str:
-        """Return the boundary's description. ``need``: how many elements downstream can use."""
+        """Return one line with the boundary's name, its executor and the size of its queue.
+
+        ``need``: the most elements that downstream can use in the whole stream; 5 for ``take(5)``.
+        """
 
 
 class AsyncBoundarySegment:
     """A publisher that passes elements of ``upstream`` through stages, on an executor.
 
-    ``program`` contains the stages. ``need`` says how many elements downstream can use.
+    ``program``: the stages. ``need``: the most elements that downstream can use; 5 for ``take(5)``.
     """
 
     def __init__(
@@ -167,11 +171,13 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource(options.executor))
         self._begin_turns(on_threads=options.executor != CALLER)
         self._delay_error = options.delay_error
-        self._total = need.total  # how many elements downstream can use
+        self._total = need.total  # the most elements that downstream can use; 5 for ``take(5)``
         self._started = False
-        self._ready = Wip()  # lets start() begin the work only in its second call
+        # ``start`` is called twice: when upstream has called on_subscribe, and when upstream's
+        # ``subscribe`` has returned. ``_ready`` recognizes the second call, which begins the work.
+        self._ready = Wip()
         self._takes_nothing = program.takes_nothing
-        self._ended = False  # whether the drain takes no more elements from the queue
+        self._ended = False  # whether no more elements are taken from the queue
         self._enough = False
         self._queue = options.new_queue(self, need)
         self._input = self._queue.input
@@ -181,9 +187,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
             # But this queue makes requests also on upstream's thread: so use no ``turns``.
             self.turns = None
-        # ``_at_once``: whether the first element in an empty ring starts the delivery, because the
-        # next element may arrive much later. False with the executor ``CALLER`` (no executor): then
-        # upstream's thread calls ``on_burst`` after several elements, and starts the delivery.
+        # ``_at_once``: whether an element that arrives in the empty ring starts the delivery,
+        # because the next element may arrive much later. False without an executor (``CALLER``):
+        # then upstream's thread calls this object's ``on_burst``, which starts the delivery.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -221,8 +227,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
             self.on_burst()
 
     def on_burst(self) -> None:
-        """Start the delivery, unless ``_at_once`` is true: then the ring has started it already."""
-        if not self._at_once:
+        """Start the delivery of the elements that upstream has put in the ring."""
+        if not self._at_once:  # if true, the ring itself calls ``_enter``: see ``arm`` in _work
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -271,7 +277,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
                 return self._end(run)
             self._waits.begin(for_demand=status is RunStatus.IDLE)
             # Request the elements that an earlier turn (a time slice of 1 ms) did not request.
-            # With the executor ``CALLER`` (no executor), do this only if there is demand.
+            # Without an executor (``CALLER``) do so only if there is demand: this is a caller's
+            # thread, which should not work for elements that nobody has requested.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
             # If there is demand, ``arm`` makes the next element start the delivery. If there is no
@@ -284,8 +291,8 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
-        # ``enough``: the stages need no more elements. Then an error of upstream does not fail the
-        # stream.
+        # ``enough``: the stages below the ring, such as ``take``, need no more elements. Then an
+        # error of upstream does not fail the stream.
         self._enough = enough
         self._upstream.cancel()  # a cancel has no effect if upstream has ended
         return self._finish(run)
@@ -295,7 +302,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if late is not None and not self._enough:
             return self._end_late()
         if isinstance(late, BufferOverflowError):
-            self._late_error = None  # the overflow has dropped only elements that nobody needs
+            # The stages need no more elements, so the stream completes without upstream's error.
+            # An overflow is not even reported: it has lost only elements that nobody needs.
+            self._late_error = None
         return self._finish_run(run)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

@@ -47,7 +47,7 @@ class PublishRecordsOn(StagesBoundary):
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher that subscribes to ``upstream``, and works on the executor.
 
-        ``need`` (how many elements downstream can use) is ignored: ``need`` counts arrays, but the
+        ``need`` (the most elements that downstream can use) is ignored: it counts arrays, but the
         capacity of the ring counts records.
         """
         return AsyncBoundarySegment(upstream, self, stages, EVERYTHING)
@@ -130,7 +130,7 @@ class _RecordQueue:
         self.capacity = records.capacity
         self._records = records
         self._chunk = chunk
-        self._rest: Any = None
+        self._rest: Any = None  # the records of the newest array that are not in the ring yet
         self._outstanding = DemandCounter()  # requested arrays that have not arrived: 0 or 1
         self._filling = Wip()
         self._request = request
@@ -156,8 +156,9 @@ class _RecordQueue:
             # The array counts as used, because its records are copied into the ring. So call
             # ``claim``: then the hook of ``on_discard`` does not get the array.
             self._custody.claim(element)
-        # Set ``_rest`` before ``_outstanding`` becomes 0. In the other order, ``_fill_now`` on
-        # another thread might see no array, and request the next array too early.
+        # Set ``_rest`` (the array that has arrived) before ``_outstanding`` (how many requested
+        # arrays have not arrived). In the other order, ``_fill_now``, on another thread, might see
+        # the array in neither field, and request the next array too early.
         self._rest = element
         try:
             self._outstanding.fulfil(1)
@@ -173,8 +174,8 @@ class _RecordQueue:
         """
         filling = self._filling
         # Copy ``_fail`` to a local variable. Slicing an array can run user code, which may cancel
-        # the stream and then raise. ``drop`` replaces ``_fail`` by a function that does nothing,
-        # so the error would be lost.
+        # the stream and then raise. The cancel calls ``drop``, which replaces ``self._fail`` by a
+        # function that does nothing. A call of ``self._fail`` would then lose the error.
         fail = self._fail
         if not filling.enter():
             return  # another call of _fill runs the loop below, and repeats it for this call
@@ -192,8 +193,9 @@ class _RecordQueue:
                 return
 
     def _fill_now(self) -> None:
-        # Read ``_outstanding`` before ``_rest``: ``_accept``, on another thread, writes the fields
-        # in the other order. So an array that arrives between the two reads is not missed.
+        # Read ``_outstanding`` (how many requested arrays have not arrived) before ``_rest`` (the
+        # array that has arrived). In the other order, an array that arrives between the two reads
+        # would be seen in neither field, and this method would request the next array too early.
         idle = self._outstanding.value == 0
         rest = self._rest
         if rest is not None:

@@ -52,9 +52,11 @@ class _RaceSubscription(FanIn):
         self._unsubscribed.extend(self._runners)
         self._attached: deque[Inner] = deque()  # subscribers that still need their first request
         self._pending = PendingDemand()
-        self._decided = Latch()  # a latch, closed when the first publisher signals
+        self._decided = Latch()  # a flag, set when the first publisher signals
         self._winner: Inner | None = None
-        self._taken = False  # whether the demand was reduced by the winner's first request
+        # ``_taken``: whether the demand in ``_pending`` was lowered by the one element that was
+        # requested from the winner at the beginning, before it was the winner.
+        self._taken = False
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""

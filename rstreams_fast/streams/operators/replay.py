@@ -66,9 +66,9 @@ class ReplayBounds:
 
 
 class _Bounded:
-    """Decides how many of the newest elements a buffer keeps for late subscribers.
+    """Computes ``kept``: how many of the newest elements a buffer keeps for late subscribers.
 
-    When an element arrives or a subscriber subscribes, the elements beyond the bounds are evicted.
+    ``kept`` becomes smaller only when an element arrives or a subscriber subscribes.
     """
 
     def __init__(self, bounds: ReplayBounds) -> None:
@@ -79,8 +79,8 @@ class _Bounded:
         self._timer = default_timer() if bounds.timer is None else bounds.timer
         self._bytes = 0
         self._last = 0.0
-        # ``_notes``: the weight and the arrival time of each kept element. None if the only bound
-        # is on the number of elements.
+        # ``_notes``: for each kept element, its weight (the bytes that the user's ``weigher`` gave)
+        # and its arrival time. None if the only bound is on the number of elements.
         self._notes: deque[tuple[int, float]] | None = None
         if bounds.max_bytes is not None or bounds.seconds is not None:
             self._notes = deque()
@@ -102,9 +102,9 @@ class _Bounded:
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Add the number of new elements to ``kept``. Then evict the elements beyond the bounds.
+        """Add the number of new elements to ``kept``. Then lower ``kept`` as ``evict`` does.
 
-        ``weights``: the weight of each new element, in bytes.
+        ``weights``: the weight of each new element, in bytes. ``now``: the time of their arrival.
         """
         # Use the latest time so far. If two threads read the clock, and then call this method in
         # the other order, the second call has the earlier time.
@@ -116,7 +116,10 @@ class _Bounded:
         self.evict(now)
 
     def evict(self, now: float) -> None:
-        """Lower ``kept``, so that the kept elements are within the bounds at the time ``now``."""
+        """Lower ``kept``, the number of elements to keep, until the bounds are met.
+
+        The bounds are on the number, the bytes and (at the time ``now``) the age of these elements.
+        """
         notes = self._notes
         if notes is None:
             if self._count is not None:

@@ -72,7 +72,7 @@ class RetryBoundary(ArbiterBoundary):
 
 
 class _Attempts:
-    """After an error, chooses ``source`` again, perhaps after a delay, or ends the stream."""
+    """After an error, decides whether and when to subscribe to ``source`` (upstream) again."""
 
     def __init__(
         self, arbiter: SubscriptionArbiter, source: Publisher[Any], options: RetryBoundary

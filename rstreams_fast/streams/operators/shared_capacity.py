@@ -27,8 +27,8 @@ class SharedCapacity:
 
     * The substreams hold ``prefetch`` elements together. So no more elements are requested.
     * No subscriber of a substream with elements has demand.
-    * A substream with elements has no subscriber, or the subscriber of an empty substream has
-      demand. If this condition does not hold, the subscribers are only slow.
+    * Either nobody has subscribed to a substream with elements, or the subscriber of an empty
+      substream waits for an element, which cannot come. Otherwise the subscribers are only slow.
     """
 
     __slots__ = ("_checked", "_clock", "_patience", "_prefetch", "_replenish_at", "_stuck_since")
@@ -49,11 +49,11 @@ class SharedCapacity:
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many elements to request now: usually as many as there is room for.
+        """Return how many elements ``divider`` must now request from upstream.
 
-        But one large request costs less than many small requests. So the result is 0 if there is
-        room for less than three quarters of ``prefetch``, and upstream has not sent all requested
-        elements.
+        Usually this is the room: ``prefetch`` minus the elements that are held or yet to arrive.
+        But one large request costs less than many small requests. So the result is 0 if the room is
+        less than three quarters of ``prefetch``, and upstream has not sent all requested elements.
         """
         requested = divider.requested
         if not requested and not divider.parts_requested.value:
@@ -88,8 +88,9 @@ class SharedCapacity:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # No subscriber of a substream in ``holding`` has demand. The stream is stuck if one of
-        # these substreams has no subscriber, or if a subscriber waits at an empty substream.
+        # No subscriber of a substream with elements (``holding``) has demand. So the stream is
+        # stuck if one of these substreams has no subscriber, or if the subscriber of another
+        # substream, which is empty, has demand (``waiting``).
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

@@ -58,10 +58,10 @@ class _SubscribedOn:
 
 
 class _Calls:
-    """Calls upstream on an executor, in the context (``contextvars``) of the subscribing thread.
+    """Makes the calls of upstream's ``subscribe`` and ``request``, on an executor.
 
-    The first request is made when upstream's ``subscribe`` has returned, and upstream has called
-    ``on_subscribe``.
+    The calls run in the context (``contextvars``) of the subscribing thread. The first request is
+    made when upstream's ``subscribe`` has returned, and upstream has called ``on_subscribe``.
     """
 
     __slots__ = ("_context", "_pid", "_ready", "_resource")
@@ -76,7 +76,7 @@ class _Calls:
         self._ready = Wip()
 
     def start(self, subscriber: Subscriber[Any], upstream: Publisher[Any]) -> None:
-        """Signal ``on_subscribe`` on this thread, and subscribe to upstream on the resource."""
+        """Signal ``on_subscribe`` on this thread, and subscribe to ``upstream`` on the executor."""
         subscription = PushSubscription(subscriber, Stages(), early=True, calls=self)
         if subscription.start():
             self._execute(subscription, lambda: self._subscribe(subscription, upstream))

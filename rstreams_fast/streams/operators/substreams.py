@@ -57,15 +57,15 @@ class CommonError:
     def __init__(self, error: BaseException, substreams: list[Substream], delivered: bool) -> None:
         self.error = error
         self._waiting = set(substreams)
-        self._settled = Latch()  # a latch, closed when the error is delivered or reported
+        self._settled = Latch()  # a flag, set when the error is delivered or reported
         if delivered:
             self._settled.win()
 
     def settle(self, substream: Substream, delivered: bool) -> None:
-        """Record whether the subscriber of ``substream`` has received the error.
+        """Record whether the subscriber of ``substream`` has received this error.
 
-        ``delivered`` is false if the subscriber will never receive the error. After the calls for
-        all substreams, report the error if no subscriber has received it.
+        ``delivered`` is false if the subscriber will never receive this error. After the calls for
+        all substreams, if no subscriber has received the error, report it to ``on_dropped_error``.
         """
         if delivered:
             self._settled.win()
@@ -87,9 +87,9 @@ class Substream:
         self.owner = owner
         self.key = key
         self.reader: _SubstreamSubscription | None = None
-        self.abandoned = False  # true if the publisher was freed without a subscriber
+        self.abandoned = False  # true if nobody has subscribed, and nobody can subscribe any more
         self.over = False
-        self.removed = Latch()  # a latch, closed when the substream leaves ``Divider.open``
+        self.removed = Latch()  # a flag, set when the substream is removed from ``Divider.open``
         self.error: CommonError | None = None
 
     def published_as(self, name: str, to_stream: ToStream) -> Publisher[Any]:
@@ -121,7 +121,7 @@ class Substream:
         self._drop_error()
 
     def abandon(self) -> None:
-        """Give up the substream: its publisher was garbage-collected, and had no subscriber."""
+        """Record that nobody can subscribe any more: the publisher was garbage-collected."""
         self.abandoned = True
         self.owner.drop_abandoned()
         self._drop_error()
@@ -135,8 +135,8 @@ class Substream:
 class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
-    Only user code keeps references to this object. When the last reference is gone, the finalizer
-    gives up the substream, unless the substream has had a subscriber.
+    Only user code keeps references to this object. When the last reference is gone, nobody can
+    subscribe any more. So the finalizer calls ``abandon``, unless somebody has subscribed before.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
@@ -148,7 +148,7 @@ class _SubstreamPublisher(StagesSource):
 
     def __init__(self, substream: Substream) -> None:
         self._substream = substream
-        self._latch = Latch()  # a latch, closed by the first subscriber, or by the finalizer
+        self._latch = Latch()  # a flag, set by the first subscriber, or by the finalizer
 
     @property
     def key(self) -> Any:
@@ -158,10 +158,10 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return this object if ``open`` may be called, otherwise ``None``.
+        """Return this object if a caller may call ``open`` instead of ``subscribe``, else ``None``.
 
         There are four conditions. All elements have arrived, without an error. Nobody has
-        subscribed. No ``on_discard`` is below. The substreams share no bound on their elements.
+        subscribed. No ``on_discard`` is downstream. The substreams share no bound on held elements.
         """
         substream = self._substream
         owner = substream.owner
@@ -169,7 +169,7 @@ class _SubstreamPublisher(StagesSource):
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of all elements. Call this method only if ``whole`` allows it."""
+        """Return an iterator of all elements. Call this only if ``whole()`` is not ``None``."""
         if not self._latch.win():
             raise _already_subscribed()
         elements, self._substream.elements = self._substream.elements, deque()
@@ -251,8 +251,9 @@ class _SubstreamSubscription(Drain):
 
         For a subscriber from outside this package, the result is true if there is no demand. A
         subscriber of this package may have no demand for a while, because it is slow. So the result
-        is true only if the subscriber belongs to an operator such as ``zip``, and the operator
-        first needs an element for one of the subscribers in ``waiting``.
+        is true only if this subscriber waits for one of those in ``waiting``. Example: ``zip``
+        combines the substreams a and b. It has elements of a, and requests no more of them before b
+        has sent an element. If the subscriber of b is in ``waiting``, the subscriber of a sleeps.
 
         Args:
             waiting: The ids of the subscribers that have demand, but whose substream is empty.

@@ -19,14 +19,14 @@ from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
 __all__ = ["SwitchMap"]
 
-#: Messages to the delivering thread, in the queue ``_mail``. Each message has the subscriber to a
-#: publisher. ``_SWITCH``: from now on, deliver only this publisher's elements. ``_ATTACHED``: this
-#: publisher has called ``on_subscribe``, and so accepts requests.
+#: Messages to the delivering thread. Each item of the queue ``_mail`` is a pair: the subscriber to
+#: a publisher, and a message. ``_SWITCH``: from now on, deliver only this publisher's elements.
+#: ``_ATTACHED``: this publisher has called ``on_subscribe``, and so accepts requests.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
 
 
 class _Run(Ended):
-    """A message to the delivering thread: iterate ``sequence``, and make no request."""
+    """A message to the delivering thread: deliver the elements of ``sequence``, such as a list."""
 
     __slots__ = ("sequence",)
 
@@ -56,8 +56,8 @@ class _SwitchMapSubscription(FanIn):
     ``_outer`` is the subscriber to upstream. Each publisher that ``fn`` makes has its own
     subscriber. The newest publisher gets a request for the demand that remains after the elements
     of the earlier publishers (§1.1). Only the delivering thread knows how many elements the earlier
-    publishers have delivered: it stores this number in ``_requestable``. Then ``_upward`` makes the
-    request, maybe on another thread.
+    publishers have delivered: it stores this number in ``_requestable``. Then ``_upward`` subtracts
+    the number from the total demand, and requests the rest, maybe on another thread.
     """
 
     __slots__ = (
@@ -103,8 +103,8 @@ class _SwitchMapSubscription(FanIn):
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # ``_requestable``: the subscriber to the newest publisher that has called on_subscribe, and
-        # how many elements were delivered from earlier publishers.
+        # ``_requestable``: the subscriber to the newest publisher that accepts requests; and how
+        # many elements of the total demand the earlier publishers have delivered.
         self._requestable: tuple[Inner | None, int] = (None, 0)
         self._request_is_due = False  # whether _requestable has changed, so that a request is due
 
@@ -139,7 +139,9 @@ class _SwitchMapSubscription(FanIn):
             first = self._upward_wip.enter()
             number, current = self._current
             if current is not None and number < came:
-                current.cancel()  # cancel now: the thread that calls _switch may be busy
+                # ``current`` was made from an older element. ``_switch`` would cancel it, too, but
+                # perhaps later: the thread that calls ``_switch`` may be busy. So cancel it here.
+                current.cancel()
             if first:
                 self._run_upward()
         if over:
@@ -195,8 +197,9 @@ class _SwitchMapSubscription(FanIn):
             del element
         self._current_requested = 0
         self._mail.append((inner, _SWITCH))
-        # Set ``_current`` after ``_SWITCH`` was added to ``_mail``: ``_work`` relies on this order.
-        # Call ``_enter``, which runs ``_work``, after ``_current`` is set.
+        # Set ``_current`` after the message ``_SWITCH`` is in ``_mail``. In the other order,
+        # ``_work``, on another thread, might see the new ``_current`` but not the message, and
+        # complete the stream before the new publisher has sent anything.
         self._current = (number, inner)
         self._enter()
         if self._newest[0] == number and self._add(inner):
@@ -243,9 +246,10 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
-            # Complete only if there is no newer publisher. ``_switch`` adds ``_SWITCH`` to
-            # ``_mail`` before it sets ``_current``. So read ``_current`` before ``_mail``: if
-            # ``_current`` is up to date and ``_mail`` is empty, no ``_SWITCH`` was missed.
+            # Complete only if there is no newer publisher. ``_switch`` first puts ``_SWITCH`` (the
+            # message about a newer publisher) in ``_mail``, and then sets ``_current``. So read
+            # ``_current`` first. If it belongs to upstream's newest element, and ``_mail`` is then
+            # empty, the loop above has already handled the message.
             opening = self._newest[0] != self._current[0]
             if not opening and not self._mail:
                 return self._complete()

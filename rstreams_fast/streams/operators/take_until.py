@@ -41,7 +41,7 @@ class _Until:
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
-        self.inner.attached = False  # the next call of upward() must not request again
+        self.inner.attached = False  # make only one request: the arbiter calls upward() repeatedly
         self.inner.request(1)
         return True
 

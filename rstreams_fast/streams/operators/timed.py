@@ -1,8 +1,8 @@
 """``debounce``, ``throttle_first`` and ``sample``: pass or drop an element by its time of arrival.
 
-The operators make an unbounded request to upstream. Elements that are not passed on are counted as
-dropped. If there is no demand, an element that is passed on waits for demand. The next element that
-is passed on replaces the waiting element.
+The operators make an unbounded request to upstream. An operator selects some elements for delivery,
+and drops the other elements. If there is no demand, the selected element waits. The next selected
+element replaces the waiting element. Dropped and replaced elements are counted as dropped.
 """
 
 from __future__ import annotations
@@ -209,10 +209,11 @@ class _TimedSubscriber(Link):
         self._after_the_offer(self._complete)
 
     def _after_the_offer(self, end: Callable[[Any], None]) -> None:
-        """Call ``end`` with the element that is not due yet.
+        """Call ``end`` with the element that is not due yet; ``MISSING`` if there is none.
 
-        If there is no such element, the argument is ``MISSING``. If another thread is in
-        ``_time_is_up`` and passes an element to ``_target``, that thread calls ``end`` afterwards.
+        ``_time_is_up``, on another thread, may be delivering an element at this moment, by a call
+        of ``_target.offer``. Then that thread calls ``end`` afterwards. Otherwise the end could
+        overtake the element.
         """
         with self._lock:
             if self._offering:  # the thread in _time_is_up() will call end()

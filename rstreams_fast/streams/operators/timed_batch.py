@@ -166,12 +166,11 @@ class _BatchSubscription(OperatorSubscriber):
         self._arrived += 1
         self._arrived_bytes += weight
         self._inbox.append((element, weight, now))
-        # Start the drain at the first element of a batch (``first``), because the drain sets the
-        # time at which the batch is due. Also start the drain when the batch may be full
-        # (``many``).
+        # Start the drain (the delivery loop) at the first element of a batch (``first``), because
+        # the drain sets the time at which the batch is due. Also start it when the batch may be
+        # full (``many``), and when the stream has ended: then the drain removes the element.
         first = self._news.enter()
         many = self._arrived - self._delivered >= self._n
-        # If the stream is over, ``_enter`` calls ``_work``, which then only clears the inbox.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
@@ -300,8 +299,10 @@ class _BatchSubscription(OperatorSubscriber):
                 if requesting.leave(missed):
                     return
         except BaseException as leaving:
+            # The exception (such as KeyboardInterrupt) propagates to the caller, which may be a
+            # publisher above. So signal the exception to the subscriber by on_error, too.
             if self._demand.value >= 0:
-                self._fail(leaving)  # also signal the exception: upstream may catch it
+                self._fail(leaving)
             raise
 
     def _room(self) -> int:

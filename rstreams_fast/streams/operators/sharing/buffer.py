@@ -6,11 +6,11 @@ for late subscribers. A subscriber takes a slice (list) of elements at a time. T
 while the elements of the slice are delivered.
 
 The subscriber with the largest demand decides how many elements are requested from upstream, but
-never more than the buffer has room for. The *lag* of a subscriber is the number of elements that
-wait for it, without retained elements. The room is ``size`` minus the lag of the slowest
-subscriber. So a slow subscriber slows upstream down: it *gates*. With ``gates=False`` the room is
-``size`` minus the lag of the fastest subscriber. Then a subscriber with a lag larger than ``size``
-is dropped.
+never more than the buffer has room for. The *lag* of a subscriber is the number of elements in the
+buffer that it has not received, without the elements that are retained for late subscribers. With
+``gates=True`` the room is ``size`` minus the lag of the slowest subscriber. So a slow subscriber
+slows upstream down. With ``gates=False`` the room is ``size`` minus the lag of the fastest
+subscriber. Then a subscriber with a lag larger than ``size`` is dropped.
 
 All methods are called under one lock, but any thread may move or read a cursor without the lock. No
 method calls user code. A finalizer may be user code, so no method drops the last reference to an
@@ -32,13 +32,14 @@ __all__ = ["Cursor", "MulticastBuffer", "Retention"]
 R = TypeVar("R")
 
 NO_ELEMENT: Final = -1
-"""The value of ``request_at`` if no request is planned. No element has this number."""
+"""The value of ``request_at`` if no request is planned. ``request_at`` is the number of an element:
+when a cursor reaches it, the next request is due. No element has the number ``NO_ELEMENT``."""
 
 _NOTHING: Final[Iterator[Any]] = iter(())
 
 
 class Retention(Protocol):
-    """Interface: decides how many of the newest elements are kept for late subscribers."""
+    """Interface: computes how many of the newest elements (``kept``) late subscribers can get."""
 
     kept: int
 
@@ -54,14 +55,17 @@ class Retention(Protocol):
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Add the number of new elements to ``kept``, and then apply the bounds.
+        """Add the number of new elements to ``kept``. Then lower ``kept`` as ``evict`` does.
 
-        ``weights``: the weight of each new element. ``now``: the arrival time of the elements.
+        ``weights``: the weight of each new element. ``now``: the time of their arrival.
         """
         ...
 
     def evict(self, now: float) -> None:
-        """Lower ``kept``, so that the kept elements are within the bounds at the time ``now``."""
+        """Lower ``kept``, the number of elements to keep, until the bounds are met.
+
+        The bounds are on the number, the bytes and (at the time ``now``) the age of these elements.
+        """
         ...
 
     @property
@@ -88,15 +92,15 @@ class Cursor:
     def __init__(self, demand: DemandCounter, *, by_bursts: bool) -> None:
         self.demand = demand
         self.start = 0
-        # The slice of elements that the subscriber is getting now. ``taken_at``: the number of its
-        # first element. ``stop``: the number of the first element after the slice. ``in_hand``: the
-        # slice. ``left``: an iterator over the slice; each step of the iterator moves the cursor.
+        # ``in_hand``: the list of elements that the subscriber is getting now. ``taken_at``: the
+        # number of its first element. ``stop``: the number of the first element after the list.
+        # ``left``: an iterator over the list; each step of the iterator moves the cursor.
         self.taken_at = 0
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # ``by_bursts``: whether a whole slice is delivered in one call. If not, slices are short,
-        # because the buffer keeps all elements of a slice until the last element is delivered.
+        # ``by_bursts``: whether the subscriber gets a list of elements in one call. If not, each
+        # list is short: the buffer keeps all its elements until the last of them is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -161,17 +165,17 @@ class MulticastBuffer(Generic[R]):
         self._replenish_at = replenish_at(size)
         self._portion = -(-size // 4)
         self._elements: list[Any] = []
-        # ``_first``: the number of the element ``_elements[0]``. ``_gone``: how many elements at
-        # the front of ``_elements`` were dropped, and replaced by None. ``end``: the number that
-        # the next new element will get.
+        # Elements are numbered in the order of arrival. ``_first``: the number of ``_elements[0]``.
+        # ``_gone``: how many elements at the front of ``_elements`` were dropped, and replaced by
+        # None. ``end``: the number that the next new element will get.
         self._first = 0
         self._gone = 0
         self.end = 0
         self.readers: dict[Cursor, R] = {}
-        # ``_floor``: all cursors are at this number or higher. ``_at_floor``: an upper bound of the
-        # number of cursors at ``_floor``. ``requested``: the number of the first element that was
-        # not requested from upstream. ``request_at``: when a cursor reaches this number,
-        # ``next_request`` must be called again.
+        # A subscriber's cursor is the number of its next element. ``_floor``: no cursor is smaller.
+        # ``_at_floor``: about how many cursors are at ``_floor``. At 0, both are computed anew.
+        # ``requested``: the number of the first element that was not requested from upstream.
+        # ``request_at``: when a cursor reaches this number, call ``next_request`` again.
         self._floor = 0
         self._at_floor = 0
         self.requested = 0
@@ -195,8 +199,8 @@ class MulticastBuffer(Generic[R]):
     def append(self, elements: list[Any], weights: list[int], now: float) -> list[R] | None:
         """Add ``elements``. Return the subscribers that are too slow: the caller must drop them.
 
-        With ``gates=True`` no subscriber is dropped: the result is an empty list, or ``None`` if
-        the elements were not requested and the buffer is full.
+        If slow subscribers slow upstream down (``gates=True``), no subscriber is dropped: return an
+        empty list, or ``None`` if the elements were not requested and the buffer is full.
         """
         if self.ended:
             return []
@@ -212,10 +216,11 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Drop old elements. Return the subscribers that need elements before the number ``floor``.
+        """Drop the elements that no subscriber needs, to make room for new elements.
 
-        The caller must drop these subscribers. With ``gates=True`` no subscriber is dropped: the
-        result is ``None`` (the buffer is full) if elements before ``floor`` are still needed.
+        Return the subscribers that need elements before the number ``floor``: the caller must drop
+        them. But if slow subscribers slow upstream down (``gates=True``), none is dropped: return
+        ``None`` (the buffer is full) if elements before ``floor`` are still needed.
         """
         if not self.readers:
             if self._gates:
@@ -264,7 +269,7 @@ class MulticastBuffer(Generic[R]):
         """Set ``cursor.in_hand`` to a list of the next requested elements.
 
         Call this method only if ``in_hand`` is empty. Return false if no requested element has
-        arrived. The caller must call ``trim`` later, which drops old elements.
+        arrived. The caller must call ``trim`` later, to drop elements that no subscriber needs.
         """
         at = cursor.taken_at = cursor.stop
         # After the end of the subscription its demand is negative. Then ``stop`` is less than
@@ -305,7 +310,8 @@ class MulticastBuffer(Generic[R]):
     def _has_moved(self, taken_at: int) -> bool:
         """Record that a cursor has left the number ``taken_at``, or was removed at this number.
 
-        If no cursor is left at ``_floor`` (the lowest number), drop old elements and return true.
+        If no cursor is left at ``_floor``, the lowest number, drop the elements that no subscriber
+        needs, and return true: the buffer may have more room.
         """
         if taken_at > self._floor:
             return False
@@ -405,8 +411,8 @@ class MulticastBuffer(Generic[R]):
         self.trim()
         requested = max(self.requested, self.end)  # elements may arrive without a request
         wanted = requested
-        # ``front``: the position of the foremost cursor whose subscriber wants elements that are
-        # not requested yet.
+        # ``front``: the number of the next element of the foremost subscriber, among subscribers
+        # that want more elements than were requested from upstream.
         front = 0
         # ``pace``: the cursor that decides how much room there is. If ``_gates`` (slow subscribers
         # slow upstream down), this is the slowest subscriber's cursor, otherwise the fastest's.
@@ -435,6 +441,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > requested:
             self.starving = front >= requested
             self.request_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.request_at:  # another thread has just moved the cursor: compute anew
+            if pace.at >= self.request_at:  # another thread has moved ``pace`` there: request now
                 n += self.next_request()
         return n

@@ -22,8 +22,9 @@ R = TypeVar("R")
 class DeferredWork:
     """Runs functions (*entries*) one at a time under a lock.
 
-    A finalizer or signal handler that interrupts an entry can defer its calls to the entry's end.
-    Any thread may call any method. An entry itself must call neither user code nor ``defer``.
+    A finalizer or signal handler that interrupts an entry must pass its calls to ``defer``: they
+    are made after the entry. Any thread may call any method. An entry itself must call neither user
+    code nor ``defer``.
     """
 
     __slots__ = ("_deferred", "_lock", "_owner", "_released")
@@ -64,9 +65,10 @@ class DeferredWork:
         self._released.append(thing)
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
-        """Defer ``call(*args)`` to the end of the entry, if this thread is in an entry.
+        """If this thread is in an entry, defer ``call(*args)`` to the end of the entry.
 
-        Return false if this thread is not in an entry. Then the caller must make the call itself.
+        An entry is a function that ``enter`` calls under the lock. Return false if this thread is
+        not in an entry. Then the caller must make the call itself.
         """
         if self._owner != get_ident():
             return False

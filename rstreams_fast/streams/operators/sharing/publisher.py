@@ -222,7 +222,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
             # But the threads of all subscribers can make requests here: so use no ``turns``.
             self.turns = None
-            self.custody = None  # on_discard() does not get elements that subscribers share
+            self.custody = None  # record no elements for on_discard(): subscribers share them
             try:
                 with without_loop():
                     subscribe_to(upstream, self)
@@ -292,10 +292,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
         """Prepare the delivery of one element to all subscriptions, without the buffer.
 
-        Return two values. The first is a list of subscriptions. The caller must deliver to these
-        subscriptions, because no other thread can do so now. The second value says whether a
-        request to upstream is due. It is ``None`` if a subscription is not ready: then the element
-        must go through the buffer. The caller holds the buffer's lock.
+        Return two values. The first is a list of subscriptions that this method has entered (see
+        ``MulticastSubscription.enter``). So no other thread can deliver to them: the caller must do
+        so. The second value says whether a request to upstream is due. It is ``None`` if not all
+        subscriptions are ready to take the element: then the element must go through the buffer.
+        The caller holds the buffer's lock.
         """
         buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
@@ -364,8 +365,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
 
         Return two lists. The first contains the subscriptions that the caller must drop, because
         they lag too far behind. It is ``None`` if the buffer is full. The second list contains the
-        subscriptions to which the caller must deliver the elements in ``cursor.in_hand``. The
-        caller holds the buffer's lock.
+        subscriptions to which the caller must deliver. Each subscription has the elements to
+        deliver in the list ``subscription.cursor.in_hand``. The caller holds the buffer's lock.
         """
         buffer = self.buffer
         lagging = buffer.append(elements, weights, now)
@@ -547,7 +548,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if moved is None:
             return None, False, None
         if buffer.ended and not subscription.is_cancelled:
-            self._end_undelivered = False  # this subscriber has not cancelled: it gets the end
+            # The subscription is not cancelled: its subscriber gets a terminal signal, normally the
+            # end of this publisher. So at least one subscriber gets the end.
+            self._end_undelivered = False
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
             lost = (
@@ -566,9 +569,9 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         return Waits(self._name, min(self.buffer.size + kept, UNBOUNDED), from_first_reading=True)
 
     def metrics_for(self, demand: int, waits: Waits) -> tuple[BoundaryMetrics, ...]:
-        """Return the metrics of this buffer, followed by those of the operators above.
+        """Return the metrics of this buffer, followed by those of the operators upstream.
 
-        ``demand`` and ``waits`` belong to one subscription.
+        ``demand`` and ``waits`` (the measured waiting times) belong to one subscription.
         """
         held_bytes = None if self._retention is None else self._retention.held_bytes
         mine = waits.metrics(demand, self.buffer.held, held_bytes)

@@ -50,16 +50,17 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # Call ``_enter`` again: another thread may have added a subscriber during the
-            # comparisons.
+            # Call ``_enter`` again: during the calls of ``_equal``, which hold no lock, another
+            # thread may have added a subscriber.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
-        """Add ``entry``, or return the entries with which the caller must compare ``entry`` first.
+        """Add ``entry``, unless its subscriber must first be compared with other subscribers.
 
-        The list has the entries with the same hash, without those whose subscription is in
-        ``compared``. If no such entry is left, ``entry`` is added, and the list is empty. If the
-        registry already contains the same subscriber, return its entry instead of a list. The
-        caller holds the registry's lock.
+        Return the other entries with the same hash, without those whose subscription is in
+        ``compared``. The caller compares the subscribers, adds the subscriptions to ``compared``,
+        and calls ``_enter`` again. ``_enter`` does not compare: ``==`` is user code, and the caller
+        of ``_enter`` holds the registry's lock. If the list is empty, ``entry`` is added. If the
+        registry already contains the same object, return its entry instead of a list.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
@@ -81,7 +82,7 @@ class Registry(Generic[S]):
             self._deferred.enter(self._forget, identity, subscription)
 
     def _forget(self, identity: int, subscription: S) -> None:
-        """Remove the entry, if it was not removed before. The caller holds the registry's lock."""
+        """Do the work of ``release``. The caller holds the registry's lock."""
         entry = self._by_identity.get(identity)
         if entry is None or entry.subscription is not subscription:
             return

@@ -84,7 +84,10 @@ class MulticastSubscription(Drain):
     # -- delivering elements -----------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
-        """Deliver an element that is not in the buffer. Call this after ``enter`` returned true."""
+        """Deliver ``element``, which is not in the publisher's buffer.
+
+        Call this method only if ``enter`` has returned true, so that no other thread delivers.
+        """
         hand_over, on_next = self._hand_over, self._on_next
         try:
             if self._demand.value >= 0 and on_next is not None:
@@ -115,8 +118,8 @@ class MulticastSubscription(Drain):
         if publisher is None or self._demand.value < 0:
             return self._act_on_end()
         self._waits.end()
-        # ``handed_out``: whether the publisher has put elements in ``in_hand``. If so, the
-        # publisher, not this method, drops old elements and makes the next request.
+        # ``handed_out``: whether the publisher has put elements in the list ``in_hand``. If so, the
+        # publisher, not this method, makes the next request, and drops the elements nobody needs.
         handed_out = bool(cursor.in_hand)
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
@@ -153,7 +156,7 @@ class MulticastSubscription(Drain):
     def _deliver(self, on_next: Callable[[Any], object], publisher: _Publisher) -> None:
         """Deliver the elements of ``cursor.in_hand``, a list.
 
-        If the subscriber cancels, ``leave`` empties the list, so that the loop ends.
+        If the subscriber cancels, ``publisher.leave`` empties the list, so that the loop ends.
         """
         buffer = publisher.buffer
         for element in self.cursor.left:
