@@ -1,6 +1,7 @@
 """Converts the results of calls to Arrow arrays, and back.
 
-A journal stores the arrays: files from which a repeated task takes the results of earlier calls.
+The journal of the user's ``Policy`` writes these arrays to files. A repeated task then reads the
+results of earlier calls from the files, and does not make these calls again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Convert ``scalar``, an element of an array that ``array()`` returned, to a result."""
+        """Convert ``scalar``, one call's result in an array that ``array`` made, back to Python."""
         return scalar.as_py()
 
 

@@ -1,7 +1,8 @@
 """Runs ``map_batches`` in one partition: calls the user's function with whole Arrow batches.
 
-If ``can_emit_before_end`` returns ``True``, ``_BatchesOnThreads`` makes the calls on threads.
-Otherwise a ``CallStage`` makes the calls on an event loop.
+If the first rows of a call may be emitted before the call has ended, ``_BatchesOnThreads`` makes
+the calls: it emits each part of a result immediately. Otherwise a ``CallStage`` makes the calls, on
+an event loop: it emits the result of a call when the call has ended.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def run_batches(
 def _key_of(options: CallOptions, batch: pa.RecordBatch) -> tuple[Any, ...]:
     """Return the key by which the cache and the journal find the result of a call with ``batch``.
 
-    The key is ``policy.key(batch)`` if the policy has a ``key``, else a digest of the batch.
+    Both store the results of earlier calls, the journal in files. The key is ``key(batch)`` if the
+    user's ``Policy`` has the argument ``key``; otherwise it is a digest of the batch.
     """
     if (key := options.policy.key) is not None:
         return checked_key((key(batch),), options.label)
@@ -110,7 +112,8 @@ def _with_list_result(options: CallOptions, schema: pa.Schema) -> Callable[..., 
     """Return a wrapper of the user's function that turns an iterable of frames into a list.
 
     The call includes the iteration, so an error of the iteration counts as an error of the call.
-    With a cache or a journal, the elements of the list are record batches of ``schema``.
+    If the user's policy stores results, in a cache or in a journal (files), the frames of the list
+    are converted to record batches of ``schema``. Otherwise they are not converted here.
     """
     fn, label = options.fn, options.label
 
@@ -255,8 +258,8 @@ class _BatchesOnThreads:
                         raise job.failure
                     self._partition.budget.release(job.lease)
             finally:
-                # Leaving the ``with`` block calls ``_close``, which closes the threads, too. But an
-                # exception while the block is left could prevent the call of ``_close``.
+                # The threads must be closed in any case. The ``with`` block calls ``_close``, which
+                # closes them, at its end, but an exception at that moment could prevent this call.
                 self._threads.close()
             if (failure := self._failure or self._read_ahead.error) is not None:
                 raise failure
@@ -347,8 +350,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # Raise an error that names the user's function. If the generator ``outputs`` raised the
-            # StopIteration, Python would replace it by an error without this name.
+            # The user's function raised StopIteration. Raise an error that names the function: in
+            # the generator ``outputs``, Python would replace StopIteration by an error without it.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -364,7 +367,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _trace(self) -> AbstractContextManager[object]:
-        """Return a context manager. It makes a trace span of the next call, if that is sampled."""
+        """Return a context manager for one call. For a sample of the calls it makes trace spans."""
         tracer = self._writer.spans
         if tracer is not None:
             with self._lock:  # other threads change ``calls_to_skip``, too
@@ -434,7 +437,6 @@ class _BatchCalls:
 
     room = 1
     can_flush = False
-    """``flush`` never has work: ``take`` emits each result immediately."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()

@@ -55,7 +55,8 @@ HANG_UP_SECONDS: Final = 0.02
 """Seconds between two checks whether Spark has closed its socket and needs no more rows."""
 
 STOP_SECONDS: Final = STAGE_CLOSE_SECONDS * 0.75
-"""The most seconds that a stopped stage waits for cancelled calls and for the exit of ``using``."""
+"""The most seconds that a stopped stage waits for the end of its cancelled calls, and for the exit
+of the user's context manager (``using``)."""
 
 LAST_SECONDS: Final = 0.1
 """Minimum seconds that the remaining asyncio tasks get to end, even after ``STOP_SECONDS``."""
@@ -64,9 +65,9 @@ LAST_SECONDS: Final = 0.1
 class CallStage:
     """Makes the calls of one partition: takes items from ``source``, passes results to ``sink``.
 
-    The *client* is the context manager that the user's argument ``using`` makes. One asyncio task,
-    the *host task*, opens and closes the client. Threads other than the loop's thread may call only
-    ``outputs`` and ``stop``.
+    An asyncio task, ``_host``, opens and closes the user's context manager: the one that the user's
+    argument ``using`` makes. Threads other than the loop's thread may call only ``outputs`` and
+    ``stop``.
     """
 
     def __init__(
@@ -82,8 +83,9 @@ class CallStage:
         **window: Any,
     ) -> None:
         """``surroundings``: the steps around each call, such as a look-up in the cache. The stage
-        itself adds the client and the journal, after it has opened them on the loop. ``watched``:
-        the function that ``LoopWatch`` watches, if it is not ``options.fn``. ``window``: keyword
+        opens the user's context manager (``using``) and ``journal`` (files with the results of
+        earlier calls) when the event loop runs; then it adds them to these steps. ``watched``: the
+        function that ``LoopWatch`` watches, if it is not ``options.fn``. ``window``: keyword
         arguments for the ``CallWindow``, which holds the calls in flight.
         """
         self._surroundings = surroundings
@@ -101,14 +103,15 @@ class CallStage:
         )
         self._client = Client(options.using)
         self._context: Context | None = None
-        """The ``contextvars`` context of the calls, with the variables that the client has set."""
+        """The ``contextvars`` context of the calls. It has the context variables that the user's
+        context manager (``using``) has set."""
         self._calls_ended = CallsEnded(self._on_host_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
-        """The task that opens and closes the client."""
+        """The asyncio task that opens and closes the user's context manager (``using``)."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """``opened``: user code cancelled the host task while the client was being opened.
-        ``used``: user code cancelled it later. Empty: user code did not cancel it."""
+        """When user code cancelled the task ``_host``. ``opened``: while this task was opening the
+        user's context manager (``using``). ``used``: later. Empty: never."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -177,10 +180,10 @@ class CallStage:
         with contextlib.suppress(RuntimeError):  # RuntimeError: the loop is closed already
             self._loop.call_soon_threadsafe(what, context=self._context)
 
-    # -- the start and the end of the loop ---------------------------------------------------------
+    # -- the start and the end of the event loop ---------------------------------------------------
 
     def _run(self) -> None:
-        """Run the loop until the stage has ended. This is the target of the loop's thread."""
+        """Run the event loop until the stage has ended. The loop's thread runs this method."""
         try:
             self._watch.begin()
             self._loop.set_default_executor(self._executor)
@@ -225,7 +228,7 @@ class CallStage:
                 self._loop.run_forever()
             except BaseException as raised:
                 # A callback raised an exception that ends run_forever, such as SystemExit. Run the
-                # loop again, so that the stage can cancel its calls and close the client.
+                # loop again, so that the stage can cancel its calls, and end in the usual way.
                 latest = min(latest, time.monotonic() + STAGE_CLOSE_SECONDS)
                 # Give up if callbacks still raise SystemExit or the like after STAGE_CLOSE_SECONDS.
                 if time.monotonic() > latest:
@@ -246,9 +249,10 @@ class CallStage:
             self._loop.stop()
 
     async def _open_and_close(self) -> None:
-        """Open the journal and the client, wait until all calls have ended, and close both.
+        """Open the journal and the user's context manager; when all calls have ended, close both.
 
-        The host task runs this coroutine. One task must open and close the client: see ``Client``.
+        The journal has the results of earlier calls, in files. The task ``_host`` runs this
+        coroutine, because one task must open and close the context manager (``using``).
         """
         failure: BaseException | None = None
         try:
@@ -261,8 +265,8 @@ class CallStage:
                     self._host_opens = False
                     self._make_engine(opened)
                     self._context = copy_context()
-                    # Start the calls in a callback of the loop: in a task, such as this host task,
-                    # ``CallWindow`` (which starts them) raises an error.
+                    # Start the calls in a callback of the loop. ``CallWindow``, which starts them,
+                    # raises an error if it is used in a task, and this coroutine runs in a task.
                     self._loop.call_soon(self._advance, context=self._context)
                     await self._calls_ended
             except asyncio.CancelledError:
@@ -297,10 +301,10 @@ class CallStage:
             self._loop.call_later(HANG_UP_SECONDS, self._check_hang_up, hung_up)
 
     def _on_host_cancelled(self) -> None:
-        """Stop the calls, because the client has cancelled the host task.
+        """Stop the calls, because the user's context manager (``using``) has cancelled its task.
 
-        For example, the client may contain an ``asyncio.TaskGroup``, which cancels the host task
-        when a child task fails, or an ``asyncio.timeout``, which cancels it when the time is over.
+        This is the task ``_host``, which has opened the context manager. For example, an
+        ``asyncio.TaskGroup`` in the context manager cancels its task when a child task fails.
         """
         if not self._stopping:
             self._host_cancelled_when = "used"
@@ -354,7 +358,7 @@ class CallStage:
             self._out.close()
 
     def _stop(self) -> None:
-        """Cancel the calls. When they have ended, close the client, and then end the loop."""
+        """Cancel the calls. After their end, close the user's context manager and stop the loop."""
         if self._stopping:
             return
         self._stopping = True
@@ -364,8 +368,8 @@ class CallStage:
         self._read_ahead.cancel()
         if self._engine is not None:
             self._engine.cancel()
-            # A call on a thread cannot be cancelled, and may block until the client is closed. So
-            # close the client after half of STOP_SECONDS, even if calls still run.
+            # A call on a thread cannot be cancelled, and may block until the user's context manager
+            # (such as a connection) is closed. So ``_finish`` closes it even if calls still run.
             if self._engine.uses_threads:
                 self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
@@ -375,7 +379,7 @@ class CallStage:
             self._finish()
 
     def _finish(self) -> None:
-        """Let the host task close the client and end. The end of the host task stops the loop."""
+        """Let the task ``_host`` close the user's context manager, and end. Then the loop stops."""
         if self._finishing:
             return
         self._finishing = True
@@ -391,7 +395,7 @@ class CallStage:
         if self._engine is not None:
             self._engine.end()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # the client must be closed even if calls have ignored their cancellation
+        self._finish()  # closes the user's context manager, even if cancelled calls still run
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 

@@ -31,9 +31,10 @@ partition run: one execution of a stage over a partition."""
 
 ENDED_FILES: Final = 16
 """If a host has this many files of ended partition runs, a process calls ``runs.fold`` after its
-first partition run.
+first partition run (one execution of a stage over a partition).
 
-``fold`` removes files. Otherwise many short files would remain if each task has its own process."""
+``fold`` adds the counts in the files to sums, and removes the files. Otherwise many short files
+would remain if each task has its own process."""
 
 WRITE_SECONDS: Final = 0.2
 """Minimum seconds between two writes of the metrics file of a running partition."""
@@ -59,8 +60,9 @@ class Counters(StageMetrics):
         self._begin = time.monotonic()
         self._repeated: BaseException | None = None
         self.policies: list[CallCounts] = []
-        """The counts of each function with a ``Policy`` that a UDF calls. Only filled in workers
-        of the drop-in daemon (``rstreams_fast.spark.daemon``), which makes UDF calls overlap."""
+        """Counts of calls, one element for each function that has a ``Policy`` (the user's rules
+        for its calls) and that UDFs call. Only filled in workers of the drop-in daemon
+        (``rstreams_fast.spark.daemon``), which makes UDF calls overlap."""
         if (context := task_context()) is not None:
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
@@ -84,7 +86,7 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Remember ``error``, which a cache has stored and raises, so that it is not counted."""
+        """Mark ``error``, the failure of an earlier call from a cache: it is not counted again."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
@@ -139,9 +141,10 @@ class MetricsWriter:
             self.write()
 
     def write(self, *, last: bool = False) -> None:
-        """Write the counts to the file now. If this is the ``last`` write, write all spans, too.
+        """Write the counts to the file now; on the ``last`` write, also all trace spans of calls.
 
-        An ``OSError`` does not fail the job: it is logged once for each folder.
+        Other writes include the spans only from time to time. An ``OSError`` does not fail the job:
+        it is logged once for each folder.
         """
         if self._file is None:
             return
@@ -200,7 +203,9 @@ class MetricsWriter:
 
 _ended_lock: Final = threading.Lock()
 _ended: Final[dict[Path, tuple[int, int]]] = {}
-"""By metrics folder: how many lines this process's current file has, and the file's number."""
+"""For each metrics folder: the number of lines in this process's file, and the number in its name.
+A line has the counts of an ended partition run (one execution of a stage over a partition). After a
+file with enough lines, the process begins a file with the next number."""
 
 
 def _warn_once(folder: Path, refused: OSError) -> None:

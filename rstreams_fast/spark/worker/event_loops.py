@@ -1,4 +1,4 @@
-"""Helpers for the event loop on which a stage makes its calls."""
+"""Helpers for the event loop on which ``CallStage`` calls the user's function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def new_loop(
 ) -> asyncio.AbstractEventLoop:
     """Return a new event loop from ``factory``. Default: from uvloop if installed, else asyncio.
 
-    A call that waits costs about half as much processor time on uvloop as on asyncio's own loop.
+    An async call that waits takes about half as much processor time on uvloop as on asyncio's loop.
     """
     if factory is not None:
         loop = factory()
@@ -38,9 +38,10 @@ def new_loop(
 
 
 def raised_by_stage(raised: BaseException) -> bool:
-    """Return whether the exception comes from a callback of the stage, not of the user.
+    """Return whether a callback of this package raised the exception, not a callback of the user.
 
-    Then its traceback contains a frame of this package (``rstreams_fast.spark.worker``).
+    User code can schedule its own callbacks on the loop, by ``call_soon``. The exceptions of these
+    callbacks have no frame of this package (``rstreams_fast.spark.worker``) in their tracebacks.
     """
     return any(
         frame.f_globals.get("__name__", "").startswith(_WORKER)

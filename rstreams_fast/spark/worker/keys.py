@@ -158,8 +158,8 @@ def _fold_zone(zone: str) -> zoneinfo.ZoneInfo:
 def as_argument(value: Any) -> Any:
     """Undo the changes that ``hashable_keys`` made, so that the user's function gets plain values.
 
-    These changes are other zone objects in datetimes with ``fold=1``, and lists and dicts that have
-    a hash.
+    ``hashable_keys`` gave datetimes with ``fold=1`` another zone object, and replaced lists and
+    dicts by lists and dicts that have a hash.
     """
     if type(value) is dt.datetime:
         zone = value.tzinfo

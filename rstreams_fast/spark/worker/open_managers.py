@@ -19,7 +19,8 @@ from rstreams_fast.spark.worker.counters import task_context
 
 __all__ = ["open_once"]
 
-_lock: Final = threading.RLock()  # reentrant: a factory may itself open another PerWorker
+# Reentrant: the user's factory, which runs under the lock, may itself call ``open_once``.
+_lock: Final = threading.RLock()
 _values: Final[dict[str, _OpenManager]] = {}
 _stack: Final = ExitStack()
 
@@ -54,7 +55,9 @@ class _OpenManager:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            # Python's error suggests to use "async with", but a ``PerWorker`` cannot: say why.
+            # The error of aiohttp.ClientSession, for example, says "Use async with instead". Add a
+            # note why this is impossible: all partitions share the context manager, and each
+            # partition has its own event loop.
             if hasattr(kind, "__aenter__"):
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
@@ -71,7 +74,7 @@ class _OpenManager:
 
 
 def open_once(key: str, factory: Callable[[], Any]) -> _OpenManager:
-    """Return the open manager for ``key``. The first call opens the manager of ``factory``."""
+    """Return the open context manager for ``key``. If ``key`` is new, enter ``factory()`` first."""
     with _lock:
         found = _values.get(key)
         if found is None:

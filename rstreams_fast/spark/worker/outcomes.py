@@ -26,20 +26,21 @@ OUTCOME: Final = "outcome"
 """The name of the column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
 
 INPUT: Final = "input"
-"""The name of the field of ``outcome`` with the input of a failed call of ``map_batches``."""
+"""In the struct column ``outcome``: the field for the input of a failed ``map_batches`` call."""
 
 USAGE: Final = "usage"
-"""The name of the field of ``outcome`` with the units, such as tokens, that a call spent."""
+"""In the struct column ``outcome``: the field for the units, such as tokens, that a call spent."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""``Failures(at_most=0.1)`` allows a share of the ended calls to fail, but at least the share of
-this number of calls. Otherwise one failure in the first three calls would end the job."""
+"""``Failures(at_most=0.1)`` allows a tenth of the ended calls to fail, but at least a tenth of this
+number, 10 calls. Otherwise one failure in the first three calls would end the job."""
 
 
 class RowFailures:
-    """Gives failed calls the result that ``on_failure`` declares, and enforces ``at_most``.
+    """Gives failed calls the result that ``on_failure`` declares, and counts them.
 
-    Only the thread of the event loop uses the object.
+    If more calls fail than the user allows by ``Failures(at_most)``, it raises an error, which
+    fails the task. Only the thread of the event loop uses the object.
     """
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
@@ -52,10 +53,11 @@ class RowFailures:
     def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return a wrapper of ``fn`` that returns a substitute for the result of a failed call.
+        """Return a wrapper of ``fn`` that returns a result even if the call fails.
 
-        A call has failed if ``fn`` or ``convert(result)`` raises an exception. If more calls have
-        failed than ``at_most`` allows, the wrapper raises ``RuntimeError``.
+        A call has failed if ``fn`` or ``convert(result)`` raises an exception. Then ``on_failure``
+        decides the result: an ``Outcome`` with the exception, ``()`` or ``None``. If more calls
+        have failed than ``Failures(at_most)`` allows, the wrapper raises ``RuntimeError``.
         """
         instead, as_outcomes = self._instead, self._as_outcomes
 
@@ -77,7 +79,7 @@ class RowFailures:
     def refuse(self, result: Any, error: Exception) -> Any:
         """Count a call as failed, because its ``result`` does not fit the declared type.
 
-        Return the substitute for the result, as ``on_failure`` declares.
+        Return the result of a failed call, as ``on_failure`` declares.
         """
         # ``wrap`` has counted the call as a success, before the result was converted. Undo this.
         self._ended -= 1
@@ -105,8 +107,9 @@ class RowFailures:
 class OutcomeForm:
     """Converts ``Outcome`` objects of calls to an Arrow array of structs. Immutable.
 
-    The fields of a struct are the error of the call, the number of attempts and the seconds. If the
-    policy counts ``units``, there is a field ``usage``: a struct with the amount of each unit.
+    The fields of a struct are the error of the call, the number of its attempts and its duration in
+    seconds. If the user's ``Policy`` counts ``units`` (what calls spend, such as tokens), there is
+    a field ``usage``: a struct with the amount of each unit that the call has spent.
     """
 
     def __init__(self, units: tuple[str, ...]) -> None:
@@ -145,9 +148,10 @@ class OutcomeForm:
         return struct
 
     def with_values(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return an array of structs: a field ``value``, then the fields of the value's outcome.
+        """Return an array of one struct per row: ``value``, and the fields that ``array`` makes.
 
-        A row without a call is null.
+        ``results`` has the ``Outcome`` of each row's call, and ``values`` the value of each
+        ``Outcome``. For a row without a call, ``results`` has ``None``, and the struct is null.
         """
         import pyarrow as pa
 
@@ -160,9 +164,9 @@ class OutcomeForm:
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
         """Return the column ``outcome`` for each output batch of a call of ``map_batches``.
 
-        ``rows`` contains the number of rows of each output batch. The units that the call spent are
-        divided equally among the rows. If the call failed, the field ``input`` of the column
-        contains the rows of the input ``batch``; otherwise this field is null.
+        ``rows`` contains the number of rows of each output batch. What the call spent, such as
+        tokens, is divided equally among the rows. If the call failed, the field ``input`` of the
+        column contains the rows of the input ``batch``; otherwise this field is null.
         """
         import pyarrow as pa
 

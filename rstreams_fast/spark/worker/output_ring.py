@@ -35,9 +35,10 @@ class OutputSink(ResultSink, Protocol):
 
 
 class OutputRing:
-    """Passes the output batches of ``sink`` to the main thread, through a ring.
+    """Passes output batches from the event loop's thread to the main thread, through a ring.
 
-    While the ring is full, ``take`` takes no results from the calls, and returns 0.
+    The ``sink`` makes these batches from the results of the user's function. While the ring is
+    full, ``take`` does not let the sink take further results, and returns 0.
     """
 
     def __init__(self, sink: OutputSink, on_room: Callable[[], None]) -> None:

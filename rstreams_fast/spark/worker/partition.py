@@ -1,4 +1,4 @@
-"""The objects that every stage has in a partition: counters, byte budget, read-ahead, threads."""
+"""The counters, byte budget, read-ahead and threads of ``lookup``, for example, in a partition."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Output(NamedTuple):
 
 
 class StageSource(ItemSource, Protocol):
-    """Supplies the items that a stage makes calls with: keys or input batches.
+    """Supplies items to a ``CallStage``, which calls the user's function with each item.
 
-    Only the thread of the stage's loop calls the methods.
+    In ``lookup`` and ``enrich`` an item is the key of an input row: the values of its key columns.
+    In ``map_batches`` an item is an input batch. Only the event loop's thread calls the methods.
     """
 
     @property
@@ -74,7 +75,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
 class Partition:
     """The counters, byte budget, read-ahead and threads of a stage in one partition.
 
-    The worker's main thread creates the object.
+    A stage is a step of a Spark job, such as ``lookup``. The worker's main thread makes the object.
     """
 
     def __init__(

@@ -55,10 +55,10 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes are free, or until the stage holds no batch.
+        """Wait until ``expected`` bytes of the budget are free, or until the stage holds no batch.
 
-        Stop waiting if no bytes were released for ``patience`` seconds. Return ``False`` if the
-        budget is cancelled, else ``True``.
+        Stop waiting if no bytes were released for ``patience`` seconds. Return ``False`` if
+        ``cancel`` was called. Otherwise return ``True``, even if the bytes are not free.
         """
         wanted = min(expected, self._max)
         with self._changed:
@@ -110,7 +110,8 @@ class ReadAhead:
         self, upstream: Iterator[Any], budget: ByteBudget, count_rows: Callable[[Any], int]
     ) -> None:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
-        """The batches that were read, as ``LeasedBatch`` objects. The stage takes them out."""
+        """The input batches that were read, each with the bytes that it takes from the budget (as a
+        ``LeasedBatch``). The threads that call the user's function remove the batches."""
         self.on_batch: Callable[[], object] = lambda: None
         """If ``poll`` has returned ``None``: called once, when a batch is ready or at the end."""
         self.error: BaseException | None = None
@@ -163,8 +164,8 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` raised an exception, so the stage may not know of the batch. Set
-                # ``_last_poll_was_empty`` again, so that ``run`` calls ``on_batch`` at its end.
+                # ``on_batch`` failed, so the stage may not know of the batch. ``run`` now ends, and
+                # calls ``_notify`` at its end. Set the flag, so that this calls ``on_batch`` again.
                 self._last_poll_was_empty = True
                 raise
 

@@ -36,7 +36,8 @@ SUB_BATCH_ROWS: Final = 1024
 """The most rows of a sub-batch: a part of an input batch that becomes an output batch."""
 
 RESULTS_SHARE: Final = 8
-"""The results of a sub-batch may take at most 1/``RESULTS_SHARE`` of ``Bounds(bytes)``."""
+"""A sub-batch is a part of an input batch that becomes an output batch. Its results may take at
+most 1/``RESULTS_SHARE`` of the bytes that the user allows by ``Bounds(bytes=...)``."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class Layout:
     the value and its outcome. ``beside``: in a last column. Empty: they are not returned.
     """
     lenient: bool = False
-    """Whether a result may lack declared fields, and may have undeclared fields."""
+    """Whether results may lack declared fields, have undeclared fields, and give times as texts."""
     zone: str | None = None
-    """The time zone for results that are texts of times without a zone: the zone of the Spark
-    session. ``None`` unless ``lenient``."""
+    """If ``lenient``, a result may have a text as a time. This is the time zone for texts without a
+    zone: the zone of the Spark session. Without ``lenient`` it is ``None``."""
 
     @property
     def columns(self) -> Columns:
@@ -154,18 +155,23 @@ class _Chunk:
         self.left = len(keys)
         """How many calls of the chunk have no result yet."""
         self.first = 0
-        """The number of the chunk's first key: the ``CallWindow`` counts the keys of its calls."""
+        """The number of the chunk's first key. ``CallWindow``, which makes the calls, numbers the
+        keys from 0 on. Only ``UnorderedSink`` sets this number."""
         # Only ``OrderedSink`` uses the next two fields: the results that are not emitted yet, and
         # the number of the chunk's rows that are emitted.
         self.results: list[Any] = []
         self.rows_out = 0
 
 
-# -- from batches to keys --------------------------------------------------------------------------
+# -- from input batches to keys, the arguments of the calls ----------------------------------------
 
 
 class KeySource:
-    """Converts the rows of the input batches to the keys of calls, one ``_Chunk`` at a time."""
+    """Converts input rows to keys, with which the user's function is called.
+
+    A key has the values of a row's key columns. The rows that are converted together are a
+    ``_Chunk``, a part of an input batch.
+    """
 
     def __init__(
         self, partition: Partition, options: CallOptions, layout: Layout, spread: bool
@@ -217,7 +223,7 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # The batch consists of key arrays only, and all of its keys are made: release it.
+                # The batch has only key columns, and all their values are converted: release it.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -238,7 +244,7 @@ class KeySource:
         return self._batch
 
 
-# -- from results to batches -----------------------------------------------------------------------
+# -- from the results of the calls to output batches -----------------------------------------------
 
 
 class ResultColumns:
@@ -255,7 +261,7 @@ class ResultColumns:
         self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.pending_rows = 0  # the rows whose keys are made, and which are in no output yet
+        self.pending_rows = 0  # input rows that are in a ``_Chunk``, but in no output yet
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
@@ -320,8 +326,8 @@ class ResultColumns:
         self.pending_rows -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            # This is the last output of the input batch. After the main thread has yielded this
-            # output to Spark, it releases the bytes of the input batch.
+            # This is the last output of the input batch. After the main thread has yielded it to
+            # Spark, the main thread gives the bytes of the input batch back to the byte budget.
             lease = batch.lease
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
@@ -452,7 +458,7 @@ class UnorderedSink(_RowSink):
         super().__init__(columns, most_rows)
         self._expected: deque[_Chunk] = deque()
         self._keys = 0
-        """The number of the next key: the ``CallWindow`` counts the keys of its calls."""
+        """The number of the next key: ``CallWindow``, which makes the calls, numbers the keys."""
         self._completed: defaultdict[_Batch, _Completed] = defaultdict(_Completed)
         self._waiting = 0
 
@@ -518,7 +524,11 @@ class UnorderedSink(_RowSink):
 def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
-    """Yield the outputs of ``lookup`` or ``enrich`` in one partition. Runs on the main thread."""
+    """Yield the output batches of ``lookup`` or ``enrich`` in one partition, on the main thread.
+
+    ``upstream`` yields the input batches. The user's function is called with the key of each row,
+    and its results become columns of the output.
+    """
     import pyarrow as pa
 
     first = first_of(upstream, f"{options.label}: a key column")

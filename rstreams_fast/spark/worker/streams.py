@@ -81,7 +81,7 @@ class _BatchPublisher:
 
     Each batch is delivered as soon as it is read and requested. A stream over an iterable would
     collect several batches before it delivers them, even if Spark sends no batch for a long time.
-    The bytes of a batch return to the byte budget when the batch is garbage.
+    The byte budget, which limits the memory for batches, counts a batch until it is deleted.
     """
 
     def __init__(self, partition: Partition) -> None:

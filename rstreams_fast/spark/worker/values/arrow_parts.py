@@ -110,7 +110,7 @@ def decode(array: pa.Array) -> pa.Array:
 
 
 def _decode_list(array: pa.Array) -> pa.Array:
-    """Do the work of ``decode`` for an array of lists or maps, with few copies of the elements."""
+    """Decode an array of lists, list views or maps: return lists or maps of decoded elements."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -186,7 +186,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # No check for nulls in ``key`` is needed (so it is nullable): Arrow refuses null map keys.
+        # ``key`` is nullable here, so it is not checked for nulls: Arrow refuses null map keys.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]

@@ -88,13 +88,13 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``. An error names ``key_at(index)`` of a wrong result."""
+        """Return the columns of ``results``. Errors name a result by the text ``key_at(index)``."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``. Even for a single column a row is a tuple or a dict."""
+        """Return the columns of ``rows``: tuples or dicts, no plain values even for one column."""
         columns = self._columns_of(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -155,7 +155,10 @@ class Columns:
         return row
 
     def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
-        """Convert ``values`` to the declared type of the column with this ``index``."""
+        """Convert ``values`` to the declared type of the column with this ``index``.
+
+        If a value does not fit, the error names its row by the text ``key_at(row)``.
+        """
         try:
             return self._convert_values(index, values)
         except _refusal_types() as refused:
@@ -238,7 +241,7 @@ class _ConversionRule(NamedTuple):
     """Returns a value that can be passed to Arrow, or raises an error for a wrong value."""
 
     def convert_all(self, values: Any) -> Any:
-        """Return ``values`` for Arrow: unchanged if all types are in ``plain``, else converted."""
+        """Return ``values``, converted unless all types are in ``plain``, which Arrow accepts."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert

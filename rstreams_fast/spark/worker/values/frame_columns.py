@@ -108,7 +108,7 @@ def _column(
     # by one: then the error for a wrong value names the row.
     except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            # The column has Python objects. Spark takes a datetime without a zone as a time in UTC.
+            # In a column of Python objects, datetimes without a zone are times in UTC, as in Spark.
             source = source._replace(zone=dt.UTC)
         columns = Columns([field.name], [field.type], source)
         try:
@@ -151,7 +151,8 @@ def _to_list(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # Arrow converts an array of numpy times, but refuses most numpy times in a list.
+    # Arrow refuses most ``datetime64`` and ``timedelta64`` objects in a list, but converts an array
+    # of them. So convert the array to Python objects here.
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 

@@ -1,9 +1,10 @@
 """Runs ``lookup`` as a pandas UDF: PySpark before 4.1 has no Arrow UDFs.
 
-Each key and each result is an element of a Series: an array of one value, or an empty array for
-null. If a nested key contains a null, pandas turns integers beside the null into floats; this
-module turns them back. Timestamps come as texts in UTC, because pandas lacks some of Spark's time
-zones, and cannot distinguish the two hours with the same local time when clocks are put back.
+pandas turns integers beside a null into floats, and a null struct into a struct of nulls. So each
+key and each result is wrapped in an array of one value (null: an empty array), and a Series
+contains these arrays. Inside of a nested key pandas still turns integers beside a null into floats;
+this module turns them back. Timestamps come as texts in UTC, because pandas lacks some of Spark's
+time zones, and cannot distinguish the two hours with the same local time when clocks are put back.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def run_on_series(
 ) -> Iterator[pd.Series]:
     """Pass the keys of each batch to ``run``, and yield each array of results as a Series.
 
-    A batch is a tuple of Series. The last Series has the keys that are timestamps, as texts. The
-    Series before it has the time zone of the Spark session, and the types of the keys.
+    The user's function is called with a key for each row. A batch is a tuple of Series: first, one
+    Series for each key column; then, a Series with the time zone of the Spark session and the types
+    of the key columns; last, a Series with the keys that are timestamps, as texts.
     """
     import pandas as pd
 
@@ -66,7 +68,10 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
 
 
 def _with_integers(value: Any) -> Any:
-    """Return ``value``, a nested key, with integers in place of floats, and ``None`` for NaN."""
+    """Return ``value``, a nested key, with the integers and nulls that pandas turned into floats.
+
+    The type of the key has no floats, so that each float in ``value`` was an integer or a null.
+    """
     if isinstance(value, float):
         if value != value:  # noqa: PLR0124 - only NaN is not
             return None
