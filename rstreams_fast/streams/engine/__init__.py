@@ -52,9 +52,10 @@ Invariants of all base classes:
 * **The drain of a fan-in calls no publisher.** A fan-in is a subscription with several publishers.
   A call to a publisher may take long, and the drain loop must deliver elements meanwhile. So the
   drain loop only stores the due calls. A thread that has left the drain makes them in ``_upward``.
-* **The end is read before the elements.** Upstream sets ``_completed`` or ``_late_error`` after its
-  last element. The drain loop reads these two fields before it reads the buffer. If a field was set
-  and the buffer is then empty, all elements were delivered.
+* **The end is read before the elements.** After its last element, upstream sets ``_completed`` or
+  ``_late_error`` (an error that is signalled after the elements in the buffer). The drain loop
+  reads these two fields before it reads the buffer. If a field was set and the buffer is then
+  empty, all elements were delivered.
 * **One end.** Exactly one call of ``_demand.cancel()`` or ``_demand.terminate()`` returns true, and
   decides how the stream ends. The caller then calls ``_stop``, which cancels upstream. The thread
   that holds the drain calls ``_drop_references`` once, to clear the fields. After that, another
@@ -63,7 +64,7 @@ Invariants of all base classes:
 * **Deques are replaced, not emptied.** At the end of the stream, another thread may be using a
   deque. So ``_drop_references`` stores a new deque in the field (§3.13).
 * **An error keeps no element alive.** A traceback keeps stack frames and their variables. So a
-  method that calls a user's function deletes its variables with elements in ``finally`` (§3.13).
+  method that calls a user's function deletes variables that hold elements, in ``finally`` (§3.13).
 * **Dropped elements.** An operator that drops elements before the end of the stream calls
   ``_discard(elements)``. At the end, ``Custody`` itself finds the elements that are dropped.
 """

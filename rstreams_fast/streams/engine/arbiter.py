@@ -54,8 +54,7 @@ class PendingDemand:
 
     def add(self, subscription: Drain, n: int) -> bool:
         """Add ``n`` to the demand. Return false if ``n`` is invalid or the stream has ended."""
-        # ``n`` can be an object with ``__index__``. Convert ``n`` only once, because a second call
-        # of ``__index__`` can return another number.
+        # Convert ``n`` only once: its ``__index__`` can return another number at a second call.
         if type(n) is not int:
             try:
                 n = check_request(n)
@@ -68,10 +67,10 @@ class PendingDemand:
         return True
 
     def request_from(self, inner: Inner, most: int = UNBOUNDED) -> bool:
-        """Request at most ``most`` elements through ``inner``. Return whether a request was made.
+        """Request at most ``most`` of the counted elements. Return whether a request was made.
 
-        The requested elements are those that downstream has requested, but that the operator has
-        not yet requested from a publisher. ``self`` counted these elements, and subtracts them now.
+        ``self`` counts the elements that downstream has requested, but that were not yet requested
+        from a publisher. ``inner`` now requests them from its publisher, and the count is reduced.
         """
         n = self.counter.value
         if n <= 0 or not inner.attached or inner.requested >= UNBOUNDED:
@@ -107,17 +106,19 @@ class PublisherChooser(Protocol):
         ``error`` is the error of the previous publisher, or ``None`` if that publisher has
         completed. If the result is an ``Ended``, the stream ends after the elements that have come
         are delivered. The result ``None`` means that the next publisher is not known yet. Then the
-        operator must later call the arbiter's ``subscribe_next`` or ``call_next``. If ``next``
-        raises an ``Exception``, the stream fails with the exception. The arbiter makes one call of
-        ``next`` at a time, and never within a signal to downstream.
+        operator must later call the arbiter's ``subscribe_next`` with the next publisher, or
+        ``call_next``, so that the arbiter calls ``next`` again. If ``next`` raises an
+        ``Exception``, the stream fails with the exception. The arbiter makes one call of ``next``
+        at a time, and never within a signal to downstream.
         """
 
 
 class Companion(Protocol):
     """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
 
-    ``inner`` is the subscriber to the second publisher. The arbiter makes this subscription before
-    all others. If the second publisher fails, the stream fails immediately.
+    The second publisher of ``take_until(other)``, for example, is ``other``. ``inner`` is the
+    subscriber to the second publisher. The arbiter subscribes to the second publisher before it
+    subscribes to any other. If the second publisher fails, the stream fails immediately.
     """
 
     inner: Inner
@@ -131,7 +132,7 @@ class Companion(Protocol):
         """
 
     def upward(self, arbiter: SubscriptionArbiter, /) -> bool:
-        """If a call to the operator's second publisher is due, such as ``request``, make one call.
+        """If a call of the second publisher's ``request`` is due, make one call.
 
         The second publisher of ``take_until(other)`` is ``other``. Return whether a call was made.
         """
@@ -139,10 +140,11 @@ class Companion(Protocol):
     def metrics(
         self, arbiter: SubscriptionArbiter, above: tuple[BoundaryMetrics, ...], /
     ) -> tuple[BoundaryMetrics, ...]:
-        """Return ``above``, and the metrics of the boundaries in the second publisher's stream.
+        """Return the metrics of an operator with two publishers, and of the operators above it.
 
-        ``above`` contains the metrics of the boundaries (operators that are not fused) in the
-        current publisher's stream. The result may also contain the operator's own metrics.
+        The second publisher of ``take_until(other)``, for example, is ``other``. The result
+        contains ``above`` (the metrics of the operators above the current publisher), the metrics
+        of the operators above the second publisher and, if the operator has any, its own metrics.
         """
 
 
@@ -186,8 +188,8 @@ class SubscriptionArbiter(FanIn):
         #: not yet requested from a publisher. No requests are made to a sequence (such as a list):
         #: ``_work`` iterates it, and subtracts each delivered element from ``pending``.
         self.pending = PendingDemand()
-        # ``_sequence`` is None unless the current publisher is a sequence, such as a list. Then
-        # ``_sequence`` is a tuple: an iterator of the sequence, and the stages (such as ``map``).
+        # ``_sequence`` is None unless the current publisher is a sequence, such as a list. For a
+        # sequence, it is a tuple: an iterator of the sequence, and the stages (such as ``map``).
         self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None
 
@@ -298,7 +300,7 @@ class SubscriptionArbiter(FanIn):
         if changed:
             self._change_over()
         publisher = self._publisher
-        # If _publisher was None, do not write to it: another thread may just have stored one there.
+        # Clear _publisher only if a publisher was read: another thread may have stored one since.
         if publisher is not None:
             self._publisher = None
             self._begin_with(publisher)
@@ -310,9 +312,9 @@ class SubscriptionArbiter(FanIn):
         while isinstance(publisher, Concatenation):
             publisher, *rest = publisher.publishers
             self._rest.extendleft(reversed(rest))
-        # The drain loop can iterate a sequence (such as a list) without a subscription. But if an
-        # ``on_discard`` is downstream, ``custody`` must record each undelivered element. Then
-        # subscribe, because only an inner subscriber records elements in ``custody``.
+        # The drain loop can iterate a sequence (such as a list) without a subscription. But an
+        # ``on_discard`` downstream needs ``custody``, the record of the undelivered elements. Only
+        # an inner subscriber adds elements to this record. So if there is a ``custody``, subscribe.
         found = sequence_of(publisher) if self.custody is None else None
         if found is None:
             self._current = self._subscribe_to(publisher)
@@ -368,8 +370,9 @@ class SubscriptionArbiter(FanIn):
         return self._over
 
     def _work(self) -> bool:
-        # Read _ending and _sequence first, and the queue _mail after them. If _ending or _sequence
-        # is set, _mail already contains all elements of the earlier publishers.
+        # Another thread puts all elements of a publisher in the queue _mail, before it sets _ending
+        # (the end of the stream) or _sequence (the next publisher, if it is a list, for example).
+        # So read these two fields first: if one is set, _mail contains all earlier elements.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
         while mail and self._demand.value >= 0:

@@ -102,8 +102,8 @@ class _RunBuilder:
         """Return the publisher of this run (a source with its fused stages).
 
         Append a description of the run to ``runs``. A run without stages is only a guard against a
-        source that breaks the rules of Reactive Streams. If the source is trusted, or if the next
-        operator needs no guard (``guarded``), return the source's own publisher.
+        source that breaks the rules of Reactive Streams. So for such a run, return the source's own
+        publisher if the source is trusted, or if the next operator needs no guard (``guarded``).
         """
         stages = Stages(tuple(self.stages), self.seed)
         source = self.source
@@ -124,9 +124,10 @@ class _RunBuilder:
 
 
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
-    """Return the publisher of a whole stream, and a description of each run of fused stages.
+    """Return the publisher of a whole stream, and a list that describes the stream.
 
     The stream consists of ``source`` and, below the source, ``parts`` (the uppermost part first).
+    Each ``Run`` in the list describes neighbouring stages that are fused into one loop.
     """
     runs: list[Run] = []
     builder = _RunBuilder(source)

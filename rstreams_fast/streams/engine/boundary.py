@@ -53,7 +53,7 @@ class Boundary:
         """Return the operator's publisher, which subscribes to ``upstream``.
 
         The operators downstream use at most ``need`` elements. So a subclass may request fewer
-        elements than in ``attach``. The default ignores ``need``.
+        elements than in ``attach``. The method of this base class ignores ``need``.
         """
         return self.attach(upstream)
 
@@ -86,7 +86,7 @@ class StagesBoundary(Boundary):
         """Return one line: the boundary's name, and how many elements (and bytes) it may hold.
 
         A boundary may hold fewer elements if the operators downstream use at most ``need``
-        elements, such as 3 for ``take(3)``. The default ignores ``need``.
+        elements, such as 3 for ``take(3)``. The method of this base class ignores ``need``.
         """
         return self.describe()
 

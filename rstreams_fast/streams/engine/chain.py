@@ -1,4 +1,4 @@
-"""Attributes that an internal subscriber takes over from the next subscriber downstream."""
+"""Attributes, such as ``depth``, that an operator's subscriber gets from the subscriber below."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Chained(Protocol):
 
 
 class Link:
-    """Declares the attributes of the protocol ``Chained``, for subscribers other than ``Drain``."""
+    """A base class of operators' subscribers with the attributes of ``Chained``, such as ``depth``.
+
+    Subscribers that derive from ``Drain`` have these attributes, too, and do not need this class.
+    """
 
     __slots__ = ("__weakref__", "custody", "depth", "trampoline", "turns")
 
@@ -63,8 +66,8 @@ def drop(subscriber: object) -> None:
     """Tell ``subscriber`` that it will get no more signals, not even a terminal signal.
 
     This happens when ``subscriber`` has cancelled, or when ``subscriber`` or a subscriber below it
-    has raised. Only subscribers that must do something then have a method ``dropped``. An example
-    is the subscriber of ``do_finally``.
+    has raised. Subscribers that must react to this, such as that of ``do_finally``, have a method
+    ``dropped``.
     """
     dropped = getattr(subscriber, "dropped", None) if is_internal(subscriber) else None
     if dropped is not None:

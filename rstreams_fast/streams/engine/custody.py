@@ -169,7 +169,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """Pass all recorded elements to ``on_discard``, and each later argument of ``enter``."""
+        """Give ``on_discard`` all recorded elements, and from now on each argument of ``enter``."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():
@@ -234,8 +234,9 @@ class Custody:
             held = self.claim(element)
             if held is None:
                 return not drops
-            # This value of ``keeps`` is used if ``fn`` raises. If the stage can drop elements,
-            # ``keeps`` is false, and the hook of ``on_discard`` gets the element.
+            # ``keeps``: whether to record the element again. If false, the hook of ``on_discard``
+            # gets it now. This first value is used if ``fn`` raises. It is true if the stage never
+            # drops elements: then the hook gets the element when the stream has failed.
             keeps = drops is None
             try:
                 result = fn(element)
@@ -292,7 +293,8 @@ class Custody:
             case Fate.USED:
                 seeded = bool(seed) and seed[0] is not MISSING
                 return [(name, self.wrap_function(fn, makes=True, seeded=seeded), *seed)]
-            case Fate.ADDED:  # scan: do not discard fn's first argument, a result delivered before
+            case Fate.ADDED:
+                # ``scan`` has already delivered the first argument: ``on_discard`` must not get it.
                 return [(name, self.wrap_function(fn, makes=True, last=True), *seed)]
             case Fate.KEPT_IF_TRUE:
                 return [(name, self.wrap_predicate(fn, drops=False))]

@@ -136,9 +136,9 @@ class Deadline:
             self.update()
 
     def refuse(self, error: BaseException) -> None:
-        """Report ``error``, an error of the timer, ``due`` or ``work``: call ``when_dropped``.
+        """Pass ``error``, an error of the timer, ``due`` or ``work``, to ``when_dropped``.
 
-        Do nothing if the deadline is closed.
+        ``when_dropped`` is an argument of ``Deadline``. Do nothing if the deadline is closed.
         """
         when_dropped = self._when_dropped
         if when_dropped is not None:

@@ -61,8 +61,8 @@ MULTICAST_BUFFER: Final = 1024
 With a smaller number, each element takes longer. A larger number saves hardly any time."""
 
 ROWS: Final = 1 << 16
-"""The maximum number of array rows that ``from_numpy`` delivers as one element. Also the maximum
-number of records that ``publish_records_on`` holds."""
+"""Two defaults: ``chunk`` of ``from_numpy`` (the maximum number of array rows in one element), and
+``capacity`` of ``publish_records_on`` (the maximum number of records in its buffer)."""
 
 ARRAYS_PREFETCH: Final = 8
 """How many arrays an asynchronous subscriber requests in advance. The number is small, because an
@@ -81,8 +81,8 @@ FEW: Final = 64
 ``FusedRun``. For 32 elements, a ``FusedRun`` would take 10 % more time."""
 
 PART_GROWS: Final = 16
-"""An operator requests a large number of elements in parts. If a call of upstream's ``request``
-returns within 1/16 of a turn (a time slice of 1 ms), the next part is this many times as large."""
+"""An operator requests many elements in parts. If a request for a part takes less than
+1/``PART_GROWS`` of a turn (time slice of 1 ms), the next part is ``PART_GROWS`` times as large."""
 
 DESCRIBED_DEPTH: Final = 8
 """How many levels of nested publishers ``describe`` shows, such as a ``merge`` in a ``merge``."""

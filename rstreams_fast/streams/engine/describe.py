@@ -19,7 +19,7 @@ __all__ = ["describe"]
 
 
 def _ignore(_element: object) -> None:
-    """Do nothing. ``_describe_run`` passes this function to a ``FusedRun`` that never runs."""
+    """Do nothing. ``_describe_run`` makes a loop with this function, only to describe the loop."""
 
 
 def _describe_run(run: Run) -> list[str]:

@@ -133,8 +133,7 @@ class Drain:
     def _add_demand(self, n: int) -> int:
         """Add ``n`` to the demand. Return the old demand, or a negative number after the end."""
         if self._pid != process_id():
-            # This process is a forked child. It does not have the parent's threads, which would
-            # serve the request.
+            # This is a forked child. It does not have its parent's threads, which serve requests.
             if self._demand.value >= 0:
                 self._fail(forked())
             return CANCELLED
@@ -243,7 +242,8 @@ class Drain:
         publishers. The work goes on in the next turn, or earlier if another thread enters ``wip``.
         """
         first, self._paused = not self._paused, True
-        # leave() fails if another thread has entered. resume() handles the event of that thread.
+        # leave() returns false if another thread has called enter() meanwhile, because of an event,
+        # such as a request. This event can wait: resume() goes on with the work, and handles it.
         while not wip.leave(wip.missed):
             pass
         if first:
@@ -263,8 +263,8 @@ class Drain:
     def _wrap_stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
         """Return ``stages``, changed so that ``on_discard`` gets the elements that the stages drop.
 
-        Call this only if ``custody`` records the elements as undelivered before they reach the
-        stages.
+        Call this only if ``custody``, the record of undelivered elements, contains each element
+        before the stages get it: ``on_discard`` gets only recorded elements.
         """
         custody = self.custody
         return stages if custody is None else custody.wrap_stages(stages)
@@ -320,10 +320,10 @@ class Drain:
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
         """Return the object to which a fused run (a loop of stages) passes its results.
 
-        This is the subscriber's ring buffer, the ``append`` of its list, its ``slot`` (for a user's
-        function), or its ``on_next``. If the source can wait between two elements (``waits``),
-        results would stay in the list during the wait. So the list is then not used if the
-        subscriber must get each result at once (``prompt``).
+        The object is the first of these that the subscriber has: a ring buffer, the ``append`` of a
+        list, a ``slot`` (the user's function itself), or ``on_next``. Results stay in the list
+        while the source waits for its next element. So the list is not used if the source can wait
+        (``waits``) and the subscriber must get each result at once (``prompt``).
         """
         # Read ``subscriber.ring`` only once, because another thread can set it to ``None``.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
@@ -356,15 +356,14 @@ class Drain:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # ``leaving``, a RecursionError, may otherwise be lost. The stream had already ended, so
-            # no subscriber gets the error by on_error. The executor may ignore the error.
+            # Report the RecursionError, because it may otherwise be lost: the stream had already
+            # ended, so no subscriber gets the error by on_error, and the executor may ignore it.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:
         """Clean up after the end of the stream, and stop running the drain loop on this thread.
 
-        ``ended`` says whether the calling thread has just ended the stream. If so, ``_stop`` is
-        called first, to cancel upstream.
+        If ``ended`` is true, this thread has just ended the stream: first cancel upstream.
         """
         try:
             if ended:
@@ -375,7 +374,7 @@ class Drain:
     def _leave_drain(self) -> None:
         """Clean up after the end of the stream, and stop running the drain loop on this thread.
 
-        If another thread has entered the drain meanwhile, perhaps with an error, clean up again.
+        If another thread has stored an error meanwhile, and called ``_enter``, clean up again.
         """
         wip = self._wip
         while True:
@@ -452,7 +451,7 @@ class Drain:
         return ends
 
     def _end_late(self) -> bool:
-        """All elements are delivered: signal ``_late_error``. Return false: no work is left."""
+        """Signal the error that waited for the last element. Return false: no work is left."""
         late, self._late_error = self._late_error, None
         if late is not None:
             self._fail(late)
@@ -465,7 +464,7 @@ class Drain:
         return false, which tells the drain loop that no work is left.
         """
         failure = self._failure
-        # If _failure was None, do not write to it: another thread may just have stored an error.
+        # Clear _failure only if an error was read: another thread may have stored one since.
         if failure is not None:
             self._failure = None
             subscriber = self._drop_everything()
@@ -475,9 +474,8 @@ class Drain:
                 report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
-        # _failure can still be None although the stream has failed. Then the thread that called
-        # terminate() soon stores the error in _failure and calls _enter(). _enter() leads to
-        # another call of this method.
+        # If the stream has failed, but _failure is still None: the thread that called terminate()
+        # soon stores the error, and calls _enter(), which leads to another call of this method.
         self._report_undelivered()
         return False
 
@@ -488,7 +486,7 @@ class Drain:
         leads to another call of this method. So no error is missed.
         """
         error = self._late_error
-        # If _late_error was None, do not write to it: another thread may just have stored an error.
+        # Clear _late_error only if an error was read: another thread may have stored one since.
         if error is not None:
             self._late_error = None
             report_late(error)
@@ -509,8 +507,8 @@ class Drain:
     def _stop(self) -> None:
         """Cancel upstream. Called once, when the stream has ended.
 
-        The thread that has ended the stream makes the call: its call of ``_demand.cancel()`` or
-        ``_demand.terminate()`` has returned true.
+        Only the thread that has ended the stream calls this: the thread for which
+        ``_demand.cancel()`` or ``_demand.terminate()`` has returned true.
         """
 
     def _drop_references(self) -> None:

@@ -62,7 +62,7 @@ class Prefetch:
 
     Args:
         size: The maximum number of elements held for each publisher.
-        name: The name of the operator, with its bounds, for the metrics.
+        name: The operator's name and limits, for the metrics, as in ``Stream.describe()``.
         publishers: The maximum number of publishers at the same time. So up to ``publishers *
             size`` elements are held.
     """
@@ -94,8 +94,7 @@ class Prefetch:
         A request is unfinished if a turn (a time slice of 1 ms) has ended before all its elements
         were requested. Return false if there was neither a due nor an unfinished request.
         """
-        # Read each field only once. Between two reads, another thread can call clear(), which
-        # replaces the deques.
+        # Read each field only once: another thread can call clear(), which replaces the deques.
         due, unfinished = self.due_requests, self._unfinished
         asked = bool(due) and self.has_begun(demand)
         if asked:
@@ -149,7 +148,7 @@ class Prefetch:
 
 
 def describe_prefetch(operator: str, publishers: int, size: int) -> str:
-    """Return a text that says how many elements an operator may hold for its publishers."""
+    """Return a text that says how many elements of each publisher, and in all, are held at most."""
     return (
         f"{operator} of {publishers} publishers: at most {size} elements of each, "
         f"{publishers * size} in all"
@@ -157,16 +156,17 @@ def describe_prefetch(operator: str, publishers: int, size: int) -> str:
 
 
 NO_PREFETCH: Final = Prefetch(0, "", 0)
-"""A ``Prefetch`` that makes no requests, for subclasses of ``FanIn`` with their own requests."""
+"""A ``Prefetch`` that makes no requests, for subclasses of ``FanIn`` that make their own."""
 
 
 class FanIn(Drain):
     """A subscription that combines several publishers, with an inner subscriber for each publisher.
 
     By default, elements are delivered in the order in which they come. A subclass with another
-    order overrides ``_work`` or ``_take``. By default, ``prefetch`` requests elements in advance. A
-    subclass that makes other requests overrides ``_upward``, ``_upward_is_due``,
-    ``_inner_attached`` and ``metrics``.
+    order overrides ``_work`` or ``_take``. By default, the object ``prefetch`` requests elements in
+    advance. A subclass that makes other requests overrides ``_upward`` (makes a request),
+    ``_upward_is_due`` (says whether a request is due), ``_inner_attached`` (called when a publisher
+    accepts requests) and ``metrics``.
 
     After the end of the stream, ``_demand.value`` is negative, and a subclass's ``_work`` must call
     ``_act_on_end``. Before the end, ``_work`` takes bursts (lists of elements) and ``Ended``
@@ -193,8 +193,8 @@ class FanIn(Drain):
     def __init__(self, subscriber: Subscriber[Any], prefetch: Prefetch = NO_PREFETCH) -> None:
         super().__init__(subscriber, None)
         self._prefetch = prefetch
-        #: ``_unsubscribed``: inner subscribers to subscribe before ``_upward`` makes requests.
-        #: Otherwise a publisher could send all its elements before the next one is subscribed to.
+        #: ``_unsubscribed``: inner subscribers that have not subscribed yet. All must subscribe
+        #: before the next request: otherwise one publisher could send all its elements first.
         self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
@@ -228,7 +228,7 @@ class FanIn(Drain):
         return self._prefetch.step(self._demand)
 
     def _end_upward(self) -> None:
-        """Drop references after the end of the stream. Called by the thread in ``_run_upward``."""
+        """Drop references to publishers. Called at the end, by the thread that calls publishers."""
         self._forget_upward()
 
     def _forget_upward(self) -> None:
@@ -254,8 +254,7 @@ class FanIn(Drain):
             while True:
                 missed = up.missed
                 while self._demand.value >= 0:
-                    # Read _unsubscribed only once: between two reads, _drop_references() on another
-                    # thread can replace the deque.
+                    # Read the field once: another thread can replace the deque at the end.
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
@@ -297,8 +296,7 @@ class FanIn(Drain):
         self._inners.add(inner)
         if self._demand.value >= 0:
             return True
-        # The stream has ended. _stop() may have run before ``inner`` was added, and then has not
-        # cancelled ``inner``. So cancel ``inner`` here.
+        # The stream has ended. If _stop() ran before ``inner`` was added, it missed ``inner``.
         self._inners.discard(inner)
         inner.cancel()
         return False
@@ -463,7 +461,7 @@ class FanInPublisher(Generic[A]):
     """A publisher that makes a new ``FanIn`` for each subscriber.
 
     ``make(subscriber, upstream, argument)`` must return the new ``FanIn``, which then subscribes to
-    ``upstream``.
+    ``upstream``. ``argument`` is any object that ``make`` needs, such as the operator's options.
     """
 
     def __init__(

@@ -352,7 +352,7 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.wrap_stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        # If cancel() on another thread ran before ``_run`` was set, it has not cleared ``_run``.
+        # If cancel() ran on another thread before ``_run`` (the loop of stages) was set, clear it.
         if self.owner is None:
             self._close()
         elif not (self._ended and self._finish()):
@@ -369,7 +369,7 @@ class _InnerSequence(Inner):
             self._run_stages(forever=True)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        if self._run is None:  # there are no stages, or the publisher's sequence has ended
+        if self._run is None:  # no stages, or at the end: no time limit, as request() is quick
             if n:
                 self.request(n)
             return n > 0
@@ -393,7 +393,7 @@ class _InnerSequence(Inner):
         if self.requested or self.custody is not None or iterator is None or stages is None:
             return None
         self._demand = demand = DemandCounter(UNBOUNDED)
-        # If cancel() on another thread ran before ``_demand`` was set, it has not cancelled it.
+        # If cancel() ran on another thread before ``_demand`` was set, cancel ``_demand`` now.
         if self.owner is None:
             demand.cancel()
         self._close()
@@ -428,8 +428,8 @@ class _InnerSequence(Inner):
             self._give(owner, burst)
 
     def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
-        # Register the elements, so that the ``on_discard`` hook gets those that are not delivered.
-        # If there are stages, ``_demand`` is not None, and the results are already registered.
+        # Register the elements, so that ``on_discard`` gets those that are not delivered. But with
+        # stages (``_demand`` is not None) ``burst`` has their results, which they registered.
         if self._demand is None:
             for element in burst:
                 custody.enter(element)
@@ -479,8 +479,8 @@ class _InnerSequence(Inner):
     def _finish(self) -> bool:
         """Pass on elements that stages hold at the end of the sequence, such as a partial batch.
 
-        Then tell the owner (the operator's subscription) that this publisher has completed or
-        failed. Return false if the demand is too small to pass on all elements.
+        Then tell the owner (the operator's subscription) that the sequence has ended. But if the
+        demand is too small for all elements, only return false: the next request calls this again.
         """
         run = self._run
         if run is not None:

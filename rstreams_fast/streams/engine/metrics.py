@@ -13,11 +13,11 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 class BoundaryMetrics:
     """The metrics of one boundary.
 
-    A boundary is an operator that is not a stage, and may hold elements, such as ``publish_on``.
-    The values are read while the boundary works, so they can belong to slightly different times.
-    ``create``, ``on_overflow``, ``multicast`` and the operators that combine publishers do not
-    count their waiting times before the metrics are read for the first time. The reason: counting
-    takes a quarter of the time that the operator takes for an element.
+    A boundary is an operator that may hold elements, such as ``publish_on``. The other operators,
+    such as ``map``, have no metrics. The values are read while the boundary works, so they can
+    belong to slightly different times. ``create``, ``on_overflow``, ``multicast`` and the operators
+    that combine publishers count their waiting times only after the metrics were read for the first
+    time, because counting takes a quarter of the time that the operator takes for an element.
 
     Attributes:
         name: The boundary's name and limits, as in the text of ``Stream.describe()``.
@@ -81,19 +81,20 @@ class Waits:
     def metrics(
         self, demand: int, held: int, held_bytes: int | None = None, dropped: int = 0
     ) -> BoundaryMetrics:
-        """Return the metrics of the operator: the arguments, and the waiting times.
+        """Return the metrics of the operator: the arguments, and how long the operator has waited.
 
         ``held`` is the number of elements that wait for delivery in the operator. A negative
-        ``demand`` means that the stream has ended. Until then, the times include the current wait.
+        ``demand`` means that the stream has ended. Until then, the times include a wait that is not
+        over yet.
         """
-        # Since begin() was called, demand may have come. Then the wait is now for an element.
+        # If begin() began a wait for demand, and demand has come since, the wait is for an element.
         if self._since == _UNCOUNTED:
             self._for_demand = demand == 0
         if not self.counts:
             self.counts = True
             if self._since == _UNCOUNTED:
-                # If the wait ends on another thread just before this assignment, time without a
-                # wait is counted as a wait, until the next call of begin() sets ``_since``.
+                # No lock, as metrics may be slightly wrong: if another thread ends the wait just
+                # before this assignment, the time until the next call of begin() is counted, too.
                 self._since = perf_counter()
         since, for_demand = self._since, self._for_demand
         waiting = perf_counter() - since if since > 0 and demand >= 0 else 0.0
@@ -121,14 +122,14 @@ class _Placeholder:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """Return the metrics of the boundaries above ``subscription``, the nearest first.
 
-    A boundary is an operator that is not a stage, and may hold elements, such as ``publish_on``.
-    Any thread may call this at any time. After the end of the stream, the result contains only the
-    metrics of the nearest boundary. Then ``held`` (the waiting elements) and ``demand`` are 0, and
-    totals, such as ``dropped``, keep their last values.
+    A boundary is an operator that may hold elements, such as ``publish_on``. The other operators,
+    such as ``map``, have no metrics. Any thread may call this at any time. After the end of the
+    stream, the result contains only the metrics of the nearest boundary. Then ``held`` (the waiting
+    elements) and ``demand`` are 0, and totals, such as ``dropped``, keep their last values.
 
     Args:
-        subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
-            library has no metrics.
+        subscription: The argument of ``on_subscribe``, or a ``Run`` (as ``for_each`` returns it). A
+            subscription of another library has no metrics.
     """
     found: list[BoundaryMetrics] = []
     left: list[Any] = [_Placeholder(subscription)]

@@ -156,15 +156,15 @@ class OperatorSubscriber(Drain):
     def _begin_turns(self, *, on_threads: bool = True) -> None:
         """Limit how long synchronous publishers upstream work without a break.
 
-        The limit is one turn (a time slice of 1 ms). A synchronous publisher works within
-        ``request``. So the limit holds only for requests that are made on this subscription's
-        resource (an executor or event loop). If ``on_threads`` is false, there is no limit on
-        threads without an event loop. Pass false if the resource is the calling thread.
+        A synchronous publisher works within ``request``. So requests that this subscription's
+        executor makes are limited to one turn (a time slice of 1 ms) at a time. On a thread without
+        an event loop, they are limited only if ``on_threads`` is true. Pass false if the executor
+        is the thread that calls ``request``, because no other work waits for this thread.
         """
         if self._resource is not None:
             self.turns = Turns(self._enter, on_threads=on_threads)
             loop = running_loop()
-            if loop is not None:  # this thread runs an event loop: the limit applies here, too
+            if loop is not None:  # limit requests that are made now, on this event loop, too
                 self.turns.begin(loop)
 
     def _work_for_a_turn(self) -> bool:
@@ -180,7 +180,8 @@ class OperatorSubscriber(Drain):
         """Deliver elements from the buffer ``held``. Return whether work is left.
 
         ``run`` takes the elements from ``held``, and passes them through stages to the subscriber.
-        If upstream has ended and ``held`` is empty, end the stream. Needs the field ``_waits``.
+        If upstream has ended and ``held`` is empty, end the stream. The subclass must have set
+        ``_waits``, which measures how long the operator waits for elements and for demand.
         """
         self._waits.end()
         # Read _completed before ``held``. Upstream sets _completed after the last element. So if
@@ -211,9 +212,10 @@ class OperatorSubscriber(Drain):
         """Request ``n`` more elements in small parts. Stop when one turn is over.
 
         A turn is a time slice of 1 ms. If it ends before all elements are requested, a later call
-        requests the rest. If publishers upstream have paused because an earlier turn was over, let
-        them go on, leave all ``n`` elements to a later call, and return true. Otherwise return
-        whether elements were requested. The caller must buffer elements until this call returns.
+        requests the rest. If operators upstream have paused at the end of an earlier turn, they use
+        this turn to go on: a later call requests all ``n`` elements, and this call returns true.
+        Otherwise return whether elements were requested. The caller must buffer the elements that
+        come until this call returns.
         """
         turns = self.turns
         if turns is not None and self._resource is not None and turns.resume_paused():

@@ -43,7 +43,7 @@ class Pipeline(Generic[T_co]):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The operators (stages and boundaries), in the order in which elements pass them."""
+        """The operators, in the order in which elements pass them."""
         parts: list[Part] = []
         left = self._parts
         while left:
@@ -82,8 +82,8 @@ class Pipeline(Generic[T_co]):
     def publisher_itself(self) -> Publisher[Any] | None:
         """Return the publisher that is the source, if the pipeline adds nothing to this publisher.
 
-        Otherwise return ``None``: the source is iterated, the pipeline has stages or boundaries, or
-        it adds a guard, because the publisher may break the rules of Reactive Streams.
+        Otherwise return ``None``: the source is iterated, the pipeline has operators, or it adds a
+        guard, because the publisher may break the rules of Reactive Streams.
         """
         source = self.source
         if self._parts or not isinstance(source, PublisherSource) or not source.trusted:
@@ -94,8 +94,9 @@ class Pipeline(Generic[T_co]):
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     """Return the source and the stages of ``publisher``, so that the caller iterates the source.
 
-    Return ``None`` if the source is not a sequence (such as a list), if ``publisher`` has operators
-    that are not stages, or if the stages take no elements, as with ``take(0)``.
+    Stages are operators, such as ``map``, that can be fused into one loop. Return ``None`` if the
+    source is not a sequence (such as a list), if an operator of ``publisher`` is not a stage or is
+    ``scan`` with an initial value, or if the stages take no elements, as with ``take(0)``.
     """
     found = _sequence_of(publisher)
     return None if found is None or found[1].takes_nothing else found

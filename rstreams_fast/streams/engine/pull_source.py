@@ -45,16 +45,19 @@ _SEQUENCES: Final[tuple[Any, ...]] = (
 _EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
 # ``_PROBED`` contains types of iterators whose length hint is 0 in two cases: the iterator has
-# ended, or its container was changed during the iteration. In the second case ``next`` raises an
-# exception. ``_CHANGING`` contains containers with such iterators, to find these types.
+# ended, or its container was changed during the iteration. To tell the cases apart, ``at_end`` must
+# call ``next``, which raises an exception in the second case. ``_CHANGING`` contains containers
+# with such iterators, to find these types.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
 
 def at_end(iterator: Iterator[Any]) -> bool:
-    """Return whether ``iterator`` has ended, as far as this is known without taking an element.
+    """Return whether ``iterator`` is known to have ended. No element is taken from it.
 
-    If ``iterator`` raises at its end, the exception propagates to the caller.
+    The end of a list's iterator, for example, is known from its length hint. For other iterators,
+    such as generators, return false. If ``iterator`` raises, for example because its ``dict`` was
+    changed, the exception propagates to the caller.
     """
     kind = type(iterator)
     if kind in _EXACT or isinstance(iterator, CountedIterator):

@@ -43,9 +43,10 @@ class UpstreamCalls(Protocol):
     """Chooses the threads on which one ``PushSubscription`` makes its calls to upstream."""
 
     def is_ready(self) -> bool:
-        """Return whether the subscription may make requests now. Called during ``on_subscribe``.
+        """Return whether requests to upstream may be made now, during upstream's ``on_subscribe``.
 
-        If false, this ``UpstreamCalls`` object must call ``subscription._make_requests`` later.
+        If the result is false, this object must later call ``subscription._make_requests``, for
+        example when upstream's ``subscribe`` has returned.
         """
 
     def schedule_requests(self, subscription: PushSubscription, /) -> None:
@@ -148,8 +149,7 @@ class PushSubscription(OperatorSubscriber):
     def request(self, n: int, /) -> None:
         """Add demand for ``n`` results of the stages, and request elements from upstream."""
         try:
-            # ``n`` can be an object with ``__index__``. Convert ``n`` only once, because a second
-            # call of ``__index__`` can return another number.
+            # Convert ``n`` only once: its ``__index__`` can return another number at a second call.
             n = check_request(n)
         except Exception as refused:
             self._bad_request(refused)
@@ -248,8 +248,8 @@ class PushSubscription(OperatorSubscriber):
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:
             return UNBOUNDED
-        # ``_outstanding`` counts the requested elements that are still to be processed. It is None
-        # if no stage drops elements. Then each result needs ``_ratio`` elements of upstream.
+        # If stages can drop elements, ``_outstanding`` counts the elements still to be processed.
+        # Otherwise it is None, and each result needs ``_ratio`` elements (5 with ``batch(5)``).
         return demand * self._ratio if outstanding is None else outstanding.value
 
     def on_error(self, error: BaseException, /) -> None:
@@ -286,9 +286,8 @@ class PushSubscription(OperatorSubscriber):
                 self._replacements += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
-        # Read _completed and _late_error first, and _backlog after them. Upstream sets one of these
-        # two fields after its last element. So if a field is set here, _backlog contains all
-        # elements that are left.
+        # Read _completed and _late_error before _backlog: upstream sets one of these fields after
+        # its last element. So if a field is set here, _backlog contains all elements that are left.
         completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
@@ -339,7 +338,7 @@ class PushSubscription(OperatorSubscriber):
     # -- requests to upstream ----------------------------------------------------------------------
 
     def _count_received(self, outstanding: DemandCounter, status: RunStatus, run: FusedRun) -> None:
-        """Count a processed element. If a stage dropped it, plan to request elements instead."""
+        """Count a processed element. If a stage dropped it, note how many must replace it."""
         if outstanding.value > 0:
             outstanding.fulfil(1)
         if status is RunStatus.DROPPED and not self._unbounded:

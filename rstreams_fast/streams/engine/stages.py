@@ -59,12 +59,12 @@ def _times(a: int, b: int) -> int:
 
 
 class Limits(NamedTuple):
-    """Limits for how many elements a subscription requests. ``take(3)``: ``budget=3, most=3``."""
+    """Limits for requests to upstream. ``take(5).filter(f).take(3)`` has ``budget=3, most=5``."""
 
     budget: int
-    """The maximum number if no stage drops elements. Each dropped element raises this number."""
+    """How many elements may be requested from upstream. Each dropped element raises this number."""
     most: int
-    """The maximum number in any case, including elements requested to replace dropped elements."""
+    """How many elements may be requested from upstream, even if stages drop most of them."""
     drops: bool
     """Whether a stage may drop elements."""
 
@@ -115,7 +115,7 @@ def has_seed(stage: tuple[Any, ...]) -> bool:
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
-    """Return the call that adds ``stage`` to a stream as a text, such as ``"map(len)"``."""
+    """Return, as a text, the call that adds ``stage`` to a stream, such as ``"map(len)"``."""
     name, argument, *seed = stage
     if argument is None:
         return f"{name}()"

@@ -27,7 +27,8 @@ class Upstream:
     when ``request`` returns, or earlier, when an element comes on thread A (``on_late_element``).
 
     Attributes:
-        attached: True after a subscription has come, and if all subscriptions are refused.
+        attached: True after a subscription has come. Also true if upstream has ended without one:
+            then a subscription that comes later is refused.
         latch: Set by a call of ``cancel`` or by upstream's terminal signal, whichever comes first.
         due: How many elements must still be requested in later turns (time slices of 1 ms).
         in_custody: Whether upstream itself registers its elements for the hook of ``on_discard``,
@@ -184,9 +185,9 @@ class Upstream:
         return metrics_above(self._subscription)
 
     def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """Return a tuple with a placeholder, which ``metrics_of`` replaces by ``metrics()``.
+        """Return a placeholder, in a tuple, for the metrics of the operators upstream.
 
-        ``metrics_of`` does this in a loop. So the calls in a long chain of operators do not nest.
+        ``metrics_of`` replaces placeholders in a loop. So the calls in a long chain do not nest.
         """
         return metrics_further_up(self._subscription)
 
