@@ -20,21 +20,19 @@ RequestFunction = Callable[[int], object]
 
 
 def ignore(_argument: object, /) -> None:
-    """Do nothing.
-
-    When the stream ends, a queue replaces its ``request`` and ``fail`` functions by this function.
-    """
+    """Do nothing: replaces a queue's functions ``request`` and ``fail`` after the stream's end."""
 
 
 class BoundaryQueue(Protocol):
     """Interface of the queues: a queue holds elements in a ring, and requests more elements.
 
-    The thread on which upstream signals calls only ``input.accept``, which adds an element. The
-    thread that delivers elements calls all methods of this class.
+    ``input.accept``, which adds an element, is called on the thread on which upstream signals. The
+    methods of this class are called on the thread that delivers the elements.
     """
 
-    #: ``direct``: whether the stages above may put elements in the ring directly. If false, each
-    #: element must pass through ``input.accept``, which also requests more elements.
+    #: ``direct``: whether upstream's stages (such as ``map``) may put elements in the ring
+    #: directly. If false, each element must pass through ``accept`` (see ``input``), which may also
+    #: make a request.
     direct: ClassVar[bool]
     #: ``one_by_one``: whether the delivering thread must take out one element at a time, so that
     #: the queue can request a new element after each element.
@@ -242,9 +240,10 @@ class WeighedQueue:
     def replenish(self, pulled: int, /) -> None:
         while self._acknowledged < pulled:
             self._gone += self._weights.popleft()
-            # Change ``_gone`` (bytes) before ``_acknowledged`` (elements). ``_decide``, on another
-            # thread, computes the room from ``_gone``, and again if ``_acknowledged`` has changed.
-            # In the other order it might overlook the room, and no thread would make a request.
+            # ``_decide``, on another thread, looks for room in ``_gone`` (bytes taken out), and
+            # looks again if ``_acknowledged`` (elements taken out) has changed meanwhile. So change
+            # ``_acknowledged`` last. Otherwise ``_decide`` might see the old ``_gone``, find no
+            # room, and notice no change. Then no thread would make a request.
             self._acknowledged += 1
         self.first_request()
 

@@ -71,8 +71,8 @@ class _CombineSubscription(FanIn):
         if not isinstance(what, list):
             mail.popleft()
             self._alive -= 1
-            # Complete if no more tuples can be made: all publishers have ended, or this publisher
-            # has ended without an element.
+            # Complete if no more tuples can be made: all publishers have ended, or the publisher of
+            # ``inner``, which has just ended, has sent no element.
             if not self._alive or latest[place] is None:
                 return self._complete()
             return True

@@ -49,8 +49,8 @@ class _Outer:
     """Receives upstream's elements, and makes publishers from them for a ``SubscriptionArbiter``.
 
     The arbiter subscribes to these publishers, one at a time. Further elements of upstream wait in
-    this object until publishers are made from them. The attribute ``inner`` is the subscriber to
-    upstream. The arbiter passes each element that ``inner`` gets to the method ``receive``.
+    this object until publishers are made from them. ``inner`` is the subscriber to upstream. It
+    passes upstream's elements to the arbiter, and the arbiter passes them to ``receive``.
     """
 
     __slots__ = (
@@ -78,7 +78,8 @@ class _Outer:
         self._waiting: deque[Any] = deque()
         self._begun = False
         self._unasked = options.prefetch
-        # ``_idle``: no publisher is active, so the arbiter must call ``next`` for the next element.
+        # ``_idle``: whether no publisher is active. If so, at upstream's next signal the arbiter
+        # (the subscription of ``concat_map``) must call ``next`` for the next publisher.
         self._idle = True
         self._waits = Waits(options.describe(), options.prefetch)
 
@@ -124,7 +125,8 @@ class _Outer:
     ) -> tuple[BoundaryMetrics, ...]:
         mine = self._waits.metrics(self._demand.value, len(self._waiting))
         # ``self._demand``, the arbiter's demand, may still include delivered items of a sequence
-        # (such as a list). ``outstanding()`` never includes them. So use the smaller number.
+        # (such as a list). ``outstanding()`` (requested elements that were not sent) never includes
+        # them, but may count an unbounded demand twice. So use the smaller number.
         demand = min(arbiter.outstanding(), mine.demand)
         return (replace(mine, demand=demand), *above, *self.inner.metrics())
 

@@ -64,9 +64,10 @@ class _DelaySubscription(FanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        # ``_due_at``: a list with one item, the time at which the first element in ``_waiting`` is
-        # due. At that time ``_deadline`` calls ``_time_is_up``, which empties the list. For each
-        # element there is a new list, which a ``Deadline`` of an earlier element cannot empty.
+        # ``_due_at``: a list with the time at which the first element in ``_waiting`` is due; empty
+        # if no delay is running. At that time ``_deadline`` calls ``_time_is_up``, which empties
+        # the list. Each delay has a new list, so a late call for an earlier delay finds only an
+        # empty list.
         self._deadline: Deadline | None = None
         self._due_at: list[float] = []
         self._is_due = False  # whether the first element in _waiting must be delivered now
@@ -92,10 +93,7 @@ class _DelaySubscription(FanIn):
         self._deadline.update()
 
     def _time_is_up(self, due_at: list[float]) -> None:
-        """Start the delivery of the first element in ``_waiting``, if its time has come.
-
-        ``due_at`` is a list with this time. The list is empty if the delivery has started before.
-        """
+        """Have the first element in ``_waiting`` delivered, if the time in ``due_at`` has come."""
         if due_at and due_at[0] <= self._timer.now():
             self._is_due = True
             due_at.clear()
@@ -125,9 +123,10 @@ class _DelaySubscription(FanIn):
             self._deliver([waiting.popleft()])
             return True
         if waiting:
-            # Read ``_due_at`` before ``_is_due``: ``_time_is_up``, on another thread, sets
-            # ``_is_due`` and then clears ``_due_at``. In the other order this thread might read
-            # false, and then an empty list, and would delay the element a second time.
+            # Read ``_due_at`` (empty if no delay is running) before ``_is_due``. ``_time_is_up``,
+            # on another thread, sets ``_is_due`` and then empties ``_due_at``. In the other order,
+            # both could happen between the two reads: the element would be delayed again, as if no
+            # delay had begun.
             if demand > 0 and not self._due_at and not self._is_due:
                 if self._inner.requested < self._total:
                     prefetch.due_requests.append((self._inner, 1))

@@ -30,10 +30,7 @@ class Division(Protocol):
     """Interface: decides to which substream (for ``batch``: to which list) an element belongs."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Put each element of ``burst`` in the substreams (for ``batch``: lists) it belongs to.
-
-        Add the number of elements to ``divider.received``.
-        """
+        """Put ``burst`` in substreams (or lists), and add its length to ``divider.received``."""
 
 
 class CapacityRule(Protocol):
@@ -50,7 +47,7 @@ class CapacityRule(Protocol):
         """Return how many more elements to request from upstream."""
 
     def detect_stuck(self, divider: Divider, /) -> None:
-        """Check, now or later, whether the stream is stuck: nobody takes the held elements.
+        """Fail the stream, now or later, if nobody takes the elements that the substreams hold.
 
         The divider calls this method when all requested elements have arrived.
         """
@@ -184,9 +181,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 for element in burst:
                     if self._upstream.over:
                         break
-                    # Remove the element from ``custody``, the record of elements for
-                    # ``on_discard``: its hook does not get elements of windows or groups, because
-                    # several windows may hold the same element.
+                    # ``custody`` records the elements that the hook of ``on_discard`` gets if they
+                    # are dropped. Remove the element: the hook gets no elements of windows or
+                    # groups, because several windows may hold the same element.
                     self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
@@ -242,16 +239,16 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self.open.get(substream.key) is substream and substream.removed.win():
             self.open.pop(substream.key, None)
 
-    # -- methods that the operator's ``Division`` and ``CapacityRule`` call ------------------------
+    # -- methods for ``division`` (fills the substreams) and ``capacity`` (bounds their elements) --
 
     def open_substream(self, key: Hashable, to_stream: ToStream) -> Substream:
-        """Open a substream for ``key``, for delivery when upstream's current signal ends."""
+        """Return a new substream for ``key``, to be delivered at the end of ``on_burst``."""
         self.open[key] = substream = Substream(self, key)
         self.made.append(substream.published_as(self.name, to_stream))
         return substream
 
     def push(self, substream: Substream, elements: list[Any]) -> None:
-        """Put ``elements`` in ``substream``, for delivery when upstream's current signal ends."""
+        """Put ``elements`` in ``substream``, to be delivered at the end of ``on_burst``."""
         substream.elements.extend(elements)
         self.touched[substream] = None
 
@@ -302,7 +299,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.taken.request(n)
 
     def request_more(self) -> None:
-        """Request more elements, if all substreams share one bound (``capacity.shared``)."""
+        """If one bound applies to the elements in all substreams together, request more."""
         if self.capacity.shared:
             self.request_elements()
 

@@ -81,8 +81,9 @@ class _ExpandSubscription(FanIn):
         count = len(burst)
         self._mail.append((inner, burst))
         # Add the elements to ``_waiting`` before ``consumed`` counts them as received. In the other
-        # order ``_upward``, on another thread, might see that a requested element has come, but not
-        # find it in ``_waiting``. Then it would request another element before it expands this one.
+        # order ``_upward``, which makes requests on another thread, might see that a requested
+        # element has come, but not find it in ``_waiting``. Then it would request another element
+        # before it expands this one (calls the user's function with it).
         inner.consumed += count
         del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
         self._enter()
@@ -127,10 +128,7 @@ class _ExpandSubscription(FanIn):
         return True
 
     def _next_inner(self, current: Inner) -> Inner | None:
-        """Return the inner subscriber that makes the next request.
-
-        Return ``None`` at the end of the stream.
-        """
+        """Return the inner subscriber that makes the next request; ``None`` at the stream's end."""
         stack, waiting, fn = self._stack, self._waiting, self._fn
         while stack and stack[-1].done:
             self._inners.discard(stack.pop())

@@ -86,9 +86,10 @@ class _ByKey:
                     group.elements.append(element)
                     touched[group] = None
         finally:
-            # Count the elements only when they are in their groups. When all requested elements are
-            # counted, ``divider`` (the subscription of ``group_by``) checks whether the stream is
-            # stuck (nobody takes the held elements), and looks for these elements in the groups.
+            # Count the elements only when they are in their groups. Otherwise the clock that looks
+            # for a stuck stream (nobody takes the held elements) might, on another thread, see that
+            # all requested elements have come, not find them in the groups, and wrongly fail the
+            # stream (see ``SharedCapacity``).
             divider.received += came
             # The traceback of an error must not keep the element in memory (§3.13).
             element = group = key = None

@@ -106,7 +106,7 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def prefetch_per_call(self) -> int:
-        """Return the default of ``prefetch`` for one concurrent call."""
+        """Return a factor: ``prefetch`` is by default this factor times ``concurrency``."""
         return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -133,7 +133,9 @@ class MapAsync(Boundary):
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return a new ``CallWindow``, which makes the calls and holds their results.
 
-        Call this method on the event loop. The window calls ``on_ready`` when a result is ready.
+        Call this method on the event loop. ``custody`` records undelivered elements, for
+        ``on_discard``. The window calls ``on_ready`` on the event loop when a result is ready. A
+        subclass whose calls end on other threads calls ``enter`` there instead.
         """
         fn: Callable[..., Any] = (
             self.fn if custody is None else custody.wrap_coroutine_function(self.fn)
@@ -236,9 +238,9 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._ending: Any = None
         self._requestable = options.prefetch  # how many more elements may be requested now
         spare = options.prefetch - options.concurrency
-        # After ``_replenish_at`` delivered results the drain (the code that delivers results) makes
-        # a new request. If possible, the number is so small that ``concurrency`` other elements are
-        # then requested but not delivered. So all calls can go on until the new elements come.
+        # ``_replenish_at``: after so many delivered results, the drain (the code that delivers
+        # results) requests as many new elements. If possible, at least ``concurrency`` requested
+        # elements are then not delivered yet. So the calls can go on until the new elements come.
         self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
         self._requesting_thread = 0  # the id of the thread that calls ``request`` now; 0: none
         self._stopped = False
@@ -388,7 +390,9 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_error())
-                    break  # another thread may be ending the stream, and not have set _stopped yet
+                    # Stop here even if ``_stopped`` is false: another thread may be ending the
+                    # stream now, and set it later.
+                    break
                 if self._stopped:
                     break
                 delivered += 1
@@ -448,8 +452,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         if window is None:
             self._loop.release()
         else:
-            # Forbid new calls before ``_window`` becomes None. ``_stop``, on another thread, may
-            # not have forbidden new calls yet, and cannot do so without ``_window``.
+            # ``_stop``, which forbids new calls of the ``CallWindow``, may run later, on another
+            # thread, and then find that ``_window`` is None. So forbid new calls here, too.
             window.permits.cancel()
             self._window = None
             self._report_failure(window)

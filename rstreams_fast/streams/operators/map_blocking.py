@@ -141,10 +141,11 @@ class _Calls:
     """Makes the calls on the pool, and holds their results until the delivery.
 
     Has the methods of ``CallWindow``, which makes the calls of ``map_async``. Only the thread that
-    delivers results may call them. Any thread may use ``permits``, and read ``pending``.
+    delivers results may call them. But any thread may call ``permits.cancel()``, after which no
+    call starts, and read ``pending``, which counts elements without a delivered result.
     """
 
-    # ``running`` is always 0: otherwise an ended stream would wait for the end of the pool's calls.
+    # ``running``: how many calls an ended stream waits for. It waits for no call on the pool.
     running = 0
 
     def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
@@ -178,8 +179,8 @@ class _Calls:
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
         """Submit elements of ``queue`` to the pool, and return their number.
 
-        Stop at ``most`` elements or a few more. If no element was submitted, return 1 if a call has
-        failed, otherwise 0. The 1 tells the caller that work is left: to signal the failure.
+        Stop at ``most`` elements; the last submission may exceed this number. If the result would
+        be 0, but a call has failed, return 1: then the caller goes on, and signals the failure.
         """
         self._collect_ended()
         options = self._options
@@ -204,7 +205,7 @@ class _Calls:
                     self._results.append(burst)
             self._submit(burst)
         self._held += count
-        return count or int(self.failure is not None)  # 1: the caller must signal the failure
+        return count or int(self.failure is not None)
 
     def _submit(self, burst: _Burst) -> None:
         custody = self._custody
@@ -250,7 +251,9 @@ class _Calls:
             self._end_unmade(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._end_unmade(held, raised)
-        # If ``held`` is empty, ``_make`` has made the calls (in this interpreter) and called _end.
+        # If ``held`` still contains the burst, another process or interpreter has made the calls.
+        # In this interpreter, ``_make`` makes the calls: it takes the burst out of ``held``, and
+        # calls ``_end`` itself.
         elif (burst := take_held(held)) is not None:
             self._end(burst, future.result())
 
@@ -270,7 +273,8 @@ class _Calls:
         ended.append(burst)
         if enter is not None:
             enter()
-        # ``cancel()`` sets ``_enter`` to None, and may have missed this burst. So report its error.
+        # ``cancel()`` sets ``_enter`` to None, and reports the errors of the bursts in ``ended``.
+        # If it did so before this burst was added, nobody else would report this burst's error.
         if self._enter is None:
             _report_errors(ended)
 
@@ -357,7 +361,7 @@ class _Calls:
 
 
 def _report_errors(ended: deque[_Burst]) -> None:
-    """Remove all bursts from ``ended``, and report their errors: the stream has ended already."""
+    """Empty ``ended``. Pass the bursts' errors to ``on_dropped_error``: the stream has ended."""
     with contextlib.suppress(IndexError):  # another thread may empty ``ended`` at the same time
         while True:
             error = ended.popleft().error

@@ -135,7 +135,8 @@ class Outer:
     def add(self, inner: Inner) -> None:
         """With ``sequential``, let ``inner`` deliver after all earlier inner subscribers.
 
-        Only ``_open_inner`` may call this method.
+        Without ``sequential``, do nothing. Only ``_open_inner`` may call this method, because it
+        makes the inner subscribers in the order of upstream's elements.
         """
         line = self._line  # read the field once: clear(), on another thread, may replace it
         if line is not None:
@@ -167,9 +168,9 @@ class Merging(FanIn):
     """The subscription of ``merge`` and ``flat_map``: delivers the elements of several publishers.
 
     ``merge`` passes the publishers as an argument. ``flat_map`` makes a publisher from each element
-    of upstream. The elements of the publishers alternate. But with ``sequential`` a publisher's
-    elements follow all elements of the previous publisher. An ``Inner`` is the subscriber to one
-    publisher.
+    of upstream. Elements are delivered as they arrive. If elements of several publishers wait, one
+    element of each is delivered in turn. But with ``sequential`` a publisher's elements follow all
+    elements of the previous publisher. An ``Inner`` is the subscriber to one publisher.
     """
 
     __slots__ = ("_alive", "_errors", "_outer", "_ready")

@@ -94,7 +94,8 @@ class _SortedSubscription(FanIn):
             over = not (self._lacking or self._new or self._heads)
             return self._complete() if over else prefetch.begin_wait(demand)
         self._deliver(burst)
-        # ``_merge`` has counted the elements: count 0 more, and store a request if one is due now.
+        # ``_merge`` has already counted the elements as delivered. So count 0 more: this call only
+        # stores the next request to the publisher of ``last``, if it is due.
         prefetch.count_delivered(last, 0)
         return True
 

@@ -18,7 +18,8 @@ element for which its function returns ``None``."""
 class _CatchingFunction:
     """Calls a stage's function. If the function raises, calls ``handler`` and returns ``None``.
 
-    If the result is ``None``, the stage drops the element.
+    A stage with this function drops the element if the result is ``None``. If the user's function
+    of ``map`` itself returns ``None``, ``handler`` gets a ``TypeError``.
     """
 
     def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:

@@ -189,8 +189,8 @@ class OverflowSubscription(OperatorSubscriber):
         """Deliver or hold ``element``. If neither is possible, do what the strategy says.
 
         Return false if the stream has ended before, or ends now because of an overflow.
-        ``entered``: whether ``element`` is already recorded for ``on_discard``. If not, this method
-        records ``element``, unless the stream has ended.
+        ``entered``: whether ``element`` is already recorded as undelivered, so that ``on_discard``
+        gets it if it is dropped. If not, this method records it, unless the stream has ended.
         """
         options = self._options
         victim: Any = None

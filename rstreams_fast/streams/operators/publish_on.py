@@ -185,11 +185,12 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
         if self.ring is None:
             # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
-            # But this queue makes requests also on upstream's thread: so use no ``turns``.
+            # Use none here: a queue that is not ``direct`` also makes requests on upstream's
+            # thread.
             self.turns = None
-        # ``_at_once``: whether an element that arrives in the empty ring starts the delivery,
-        # because the next element may arrive much later. False without an executor (``CALLER``):
-        # then upstream's thread calls this object's ``on_burst``, which starts the delivery.
+        # ``_at_once``: with an executor, the first element in the empty ring starts the delivery,
+        # because the next element may come much later. Without an executor (``CALLER``), only
+        # ``on_burst`` starts it, which upstream calls after several elements.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         if self._queue.one_by_one:
@@ -228,7 +229,7 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
 
     def on_burst(self) -> None:
         """Start the delivery of the elements that upstream has put in the ring."""
-        if not self._at_once:  # if true, the ring itself calls ``_enter``: see ``arm`` in _work
+        if not self._at_once:  # otherwise the first element in the ring has started the delivery
             self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -302,8 +303,9 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         if late is not None and not self._enough:
             return self._end_late()
         if isinstance(late, BufferOverflowError):
-            # The stages need no more elements, so the stream completes without upstream's error.
-            # An overflow is not even reported: it has lost only elements that nobody needs.
+            # The stages need no more elements, so the stream completes, and upstream's error is
+            # only reported to ``on_dropped_error``. An overflow is not reported: nobody needs the
+            # lost elements.
             self._late_error = None
         return self._finish_run(run)
 

@@ -45,7 +45,7 @@ class PublishRecordsOn(StagesBoundary):
         self.chunk = self.capacity if chunk is None else check_count("chunk", chunk, 1)
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
-        """Return a publisher that subscribes to ``upstream``, and works on the executor.
+        """Return a publisher that passes upstream's records through ``stages``, on the executor.
 
         ``need`` (the most elements that downstream can use) is ignored: it counts arrays, but the
         capacity of the ring counts records.
@@ -131,7 +131,7 @@ class _RecordQueue:
         self._records = records
         self._chunk = chunk
         self._rest: Any = None  # the records of the newest array that are not in the ring yet
-        self._outstanding = DemandCounter()  # requested arrays that have not arrived: 0 or 1
+        self._outstanding = DemandCounter()
         self._filling = Wip()
         self._request = request
         self._fail = fail
@@ -211,7 +211,7 @@ class _RecordQueue:
         self._fill()
 
     def replenish(self, _pulled: int, /) -> None:
-        """Do nothing: ``_Chunks`` calls ``_fill`` after each read from the ring."""
+        """Do nothing: after each read of the ring, ``_Chunks`` calls ``_fill`` to request more."""
 
     def drop(self) -> None:
         self.input.drop()

@@ -54,8 +54,8 @@ class _RaceSubscription(FanIn):
         self._pending = PendingDemand()
         self._decided = Latch()  # a flag, set when the first publisher signals
         self._winner: Inner | None = None
-        # ``_taken``: whether the demand in ``_pending`` was lowered by the one element that was
-        # requested from the winner at the beginning, before it was the winner.
+        # Each publisher first gets a request for one element. ``_taken``: whether the winner's
+        # element was subtracted from ``_pending``, the demand that is still to be requested.
         self._taken = False
 
     def request(self, n: int, /) -> None:
@@ -111,7 +111,7 @@ class _RaceSubscription(FanIn):
         if not self._taken:
             self._taken = winner.attached = True
             if winner.requested:
-                self._pending.counter.fulfil(1)  # the winner's first request was for one element
+                self._pending.counter.fulfil(1)  # the winner's first element is already requested
         return self._pending.request_from(winner)
 
     def _upward_is_due(self) -> bool:

@@ -102,8 +102,9 @@ class _Bounded:
         return 0.0 if self._seconds is None else self._timer.now()
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Add the number of new elements to ``kept``. Then lower ``kept`` as ``evict`` does.
+        """Add the new elements to ``kept``, the number of elements kept for late subscribers.
 
+        Then lower ``kept`` until the bounds on the number, bytes and age of these elements are met.
         ``weights``: the weight of each new element, in bytes. ``now``: the time of their arrival.
         """
         # Use the latest time so far. If two threads read the clock, and then call this method in

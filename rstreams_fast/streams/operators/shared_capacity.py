@@ -27,7 +27,7 @@ class SharedCapacity:
 
     * The substreams hold ``prefetch`` elements together. So no more elements are requested.
     * No subscriber of a substream with elements has demand.
-    * Either nobody has subscribed to a substream with elements, or the subscriber of an empty
+    * Either at least one substream with elements has no subscriber, or the subscriber of an empty
       substream waits for an element, which cannot come. Otherwise the subscribers are only slow.
     """
 
@@ -49,7 +49,7 @@ class SharedCapacity:
         self._clock = divider.add_clock(timer, self._due, partial(self._check, divider))
 
     def room(self, divider: Divider, /) -> int:
-        """Return how many elements ``divider`` must now request from upstream.
+        """Return how many elements ``divider``, the operator's subscription, must now request.
 
         Usually this is the room: ``prefetch`` minus the elements that are held or yet to arrive.
         But one large request costs less than many small requests. So the result is 0 if the room is
@@ -88,9 +88,9 @@ class SharedCapacity:
         readers = [each.reader for each in holding if each.reader is not None]
         if not all(reader.sleeps(waiting) for reader in readers):
             return []
-        # No subscriber of a substream with elements (``holding``) has demand. So the stream is
-        # stuck if one of these substreams has no subscriber, or if the subscriber of another
-        # substream, which is empty, has demand (``waiting``).
+        # The substreams are full, and no subscriber of a substream with elements (``holding``) has
+        # demand. So the stream is stuck if a substream in ``holding`` has no subscriber, or if a
+        # subscriber of an empty substream has demand (``waiting``), because no element can come.
         return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:

@@ -77,7 +77,8 @@ class CommonError:
 class Substream:
     """Holds elements, and then the terminal signal, until the one subscriber takes them.
 
-    A thread that takes elements out calls ``owner.count_taken`` with the number of elements.
+    ``owner`` is the operator's subscription, which fills the substream. A thread that takes
+    elements out passes their number to ``owner.count_taken``, because this makes room.
     """
 
     __slots__ = ("abandoned", "elements", "error", "key", "over", "owner", "reader", "removed")
@@ -136,7 +137,8 @@ class _SubstreamPublisher(StagesSource):
     """Publishes a substream to one subscriber.
 
     Only user code keeps references to this object. When the last reference is gone, nobody can
-    subscribe any more. So the finalizer calls ``abandon``, unless somebody has subscribed before.
+    subscribe any more. So, if nobody has subscribed, the finalizer calls ``Substream.abandon``,
+    which lets the elements be dropped.
     """
 
     __slots__ = ("__weakref__", "_latch", "_substream")
@@ -158,10 +160,11 @@ class _SubstreamPublisher(StagesSource):
         return _SubstreamStages(self, stages)
 
     def whole(self) -> _SubstreamPublisher | None:
-        """Return this object if a caller may call ``open`` instead of ``subscribe``, else ``None``.
+        """Return this object if ``open()`` may be iterated instead of subscribing, else ``None``.
 
         There are four conditions. All elements have arrived, without an error. Nobody has
-        subscribed. No ``on_discard`` is downstream. The substreams share no bound on held elements.
+        subscribed. No ``on_discard`` is downstream. No bound applies to the elements of all
+        substreams together, because elements that are taken out by ``open`` are not counted.
         """
         substream = self._substream
         owner = substream.owner
@@ -169,7 +172,7 @@ class _SubstreamPublisher(StagesSource):
         return self if whole and owner.custody is None and not self._latch.won else None
 
     def open(self) -> Iterator[Any]:
-        """Return an iterator of all elements. Call this only if ``whole()`` is not ``None``."""
+        """Return an iterator of all elements. Call this only if ``whole`` returns this object."""
         if not self._latch.win():
             raise _already_subscribed()
         elements, self._substream.elements = self._substream.elements, deque()

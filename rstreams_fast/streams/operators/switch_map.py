@@ -56,8 +56,8 @@ class _SwitchMapSubscription(FanIn):
     ``_outer`` is the subscriber to upstream. Each publisher that ``fn`` makes has its own
     subscriber. The newest publisher gets a request for the demand that remains after the elements
     of the earlier publishers (§1.1). Only the delivering thread knows how many elements the earlier
-    publishers have delivered: it stores this number in ``_requestable``. Then ``_upward`` subtracts
-    the number from the total demand, and requests the rest, maybe on another thread.
+    publishers have delivered. It stores this number in ``_requestable``. Then the method
+    ``_upward``, maybe on another thread, requests the total demand minus this number.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class _SwitchMapSubscription(FanIn):
         super().__init__(subscriber)
         self._fn: ToPublisher | None = self._wrap_function(options.fn)
         self._outer_prefetch = options.prefetch
-        self._requested = PendingDemand()  # the sum of all requests of the subscriber
+        self._requested = PendingDemand()  # the sum of all requests; deliveries do not lower it
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
@@ -103,10 +103,10 @@ class _SwitchMapSubscription(FanIn):
         self._active: Inner | None = None
         self._delivered = 0
         self._outer_over = False
-        # ``_requestable``: the subscriber to the newest publisher that accepts requests; and how
-        # many elements of the total demand the earlier publishers have delivered.
+        # ``_requestable``, a pair: the subscriber to the newest publisher that has called
+        # ``on_subscribe``, and how many elements all earlier publishers have delivered.
         self._requestable: tuple[Inner | None, int] = (None, 0)
-        self._request_is_due = False  # whether _requestable has changed, so that a request is due
+        self._request_is_due = False  # whether the newest publisher may now get its first request
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -139,8 +139,8 @@ class _SwitchMapSubscription(FanIn):
             first = self._upward_wip.enter()
             number, current = self._current
             if current is not None and number < came:
-                # ``current`` was made from an older element. ``_switch`` would cancel it, too, but
-                # perhaps later: the thread that calls ``_switch`` may be busy. So cancel it here.
+                # ``current`` subscribes to a publisher made from an older element. ``_switch``
+                # cancels it, too, but maybe later, if the thread that calls ``_switch`` is busy.
                 current.cancel()
             if first:
                 self._run_upward()
@@ -246,10 +246,10 @@ class _SwitchMapSubscription(FanIn):
         if self._demand.value < 0:
             return self._act_on_end()
         if self._outer_over and self._active is None:
-            # Complete only if there is no newer publisher. ``_switch`` first puts ``_SWITCH`` (the
-            # message about a newer publisher) in ``_mail``, and then sets ``_current``. So read
-            # ``_current`` first. If it belongs to upstream's newest element, and ``_mail`` is then
-            # empty, the loop above has already handled the message.
+            # Complete only if there is no newer publisher. ``_switch``, on another thread, first
+            # puts a message about a newer publisher (``_SWITCH``) in ``_mail``, and then sets
+            # ``_current``. So read ``_current`` before ``_mail``. In the other order, ``_switch``
+            # could do both between the two reads, and the message would be overlooked.
             opening = self._newest[0] != self._current[0]
             if not opening and not self._mail:
                 return self._complete()

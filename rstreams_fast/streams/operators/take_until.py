@@ -41,7 +41,7 @@ class _Until:
     def upward(self, _arbiter: SubscriptionArbiter, /) -> bool:
         if not self.inner.attached:
             return False
-        self.inner.attached = False  # make only one request: the arbiter calls upward() repeatedly
+        self.inner.attached = False  # so that later calls of this method make no request
         self.inner.request(1)
         return True
 

@@ -212,8 +212,8 @@ class _TimedSubscriber(Link):
         """Call ``end`` with the element that is not due yet; ``MISSING`` if there is none.
 
         ``_time_is_up``, on another thread, may be delivering an element at this moment, by a call
-        of ``_target.offer``. Then that thread calls ``end`` afterwards. Otherwise the end could
-        overtake the element.
+        of ``_target.offer``. Then that thread calls ``end`` after the delivery. If this thread
+        called ``end`` now, the terminal signal could overtake the element.
         """
         with self._lock:
             if self._offering:  # the thread in _time_is_up() will call end()

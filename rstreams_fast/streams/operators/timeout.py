@@ -56,7 +56,7 @@ class _Clock:
     def before_request(self, demand: int, /) -> None:
         if demand == 0:
             # Set ``_since`` before the demand rises. Otherwise ``_due``, on another thread, might
-            # add ``_seconds`` to the time of an earlier element: the timeout would come too early.
+            # see the demand, but compute the due time from an old ``_since``, and so too early.
             self._start()
 
     def demand_rose(self) -> None:

@@ -66,7 +66,7 @@ class _ByCount:
         requested = divider.parts_requested.value
         if not requested:
             return 0
-        # ``last``: the number of the first element of the last requested window.
+        # ``last``: how many elements of upstream come before the last requested window.
         last = (requested - 1) * self._skip
         if divider.takes_no_more:  # downstream has cancelled: only fill the open windows
             opened: list[Any] = list(divider.open)
@@ -77,10 +77,7 @@ class _ByCount:
         """Do nothing: a window that nobody reads does not delay other windows."""
 
     def take(self, burst: list[Any], divider: Divider, /) -> None:
-        """Cut ``burst`` into pieces at each element where a window begins or ends.
-
-        Add each piece to all windows that are open.
-        """
+        """Add ``burst`` to all open windows, in pieces that end where a window begins or ends."""
         n, skip, at = self._n, self._skip, 0
         add = self._add_to_lists if self._to_stream is None else self._add_to_streams
         while at < len(burst):

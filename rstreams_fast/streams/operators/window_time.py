@@ -83,8 +83,8 @@ class _ByTime:
                 divider.push(window, burst)
         if opens:
             self._clock.update()
-        elif window is None:
-            divider.count_taken(len(burst))  # drop the elements: no more windows are opened
+        elif window is None:  # downstream takes no more windows, so the elements are dropped
+            divider.count_taken(len(burst))  # dropped elements count as taken
 
     def _end_what_is_due(self, now: float, divider: Divider) -> None:
         with self._lock:

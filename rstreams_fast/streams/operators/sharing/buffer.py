@@ -55,8 +55,9 @@ class Retention(Protocol):
         ...
 
     def keep(self, weights: list[int], now: float) -> None:
-        """Add the number of new elements to ``kept``. Then lower ``kept`` as ``evict`` does.
+        """Add the new elements to ``kept``, the number of elements kept for late subscribers.
 
+        Then lower ``kept`` until the bounds on the number, bytes and age of these elements are met.
         ``weights``: the weight of each new element. ``now``: the time of their arrival.
         """
         ...
@@ -99,8 +100,8 @@ class Cursor:
         self.stop = 0
         self.in_hand: list[Any] = []
         self.left: Iterator[Any] = _NOTHING
-        # ``by_bursts``: whether the subscriber gets a list of elements in one call. If not, each
-        # list is short: the buffer keeps all its elements until the last of them is delivered.
+        # ``by_bursts``: whether the subscriber gets a list of elements in one call. If not, the
+        # lists are short: usually the buffer keeps a list until its last element is delivered.
         self.by_bursts = by_bursts
 
     @property
@@ -173,9 +174,10 @@ class MulticastBuffer(Generic[R]):
         self.end = 0
         self.readers: dict[Cursor, R] = {}
         # A subscriber's cursor is the number of its next element. ``_floor``: no cursor is smaller.
-        # ``_at_floor``: about how many cursors are at ``_floor``. At 0, both are computed anew.
-        # ``requested``: the number of the first element that was not requested from upstream.
-        # ``request_at``: when a cursor reaches this number, call ``next_request`` again.
+        # ``_at_floor``: roughly, how many cursors are at ``_floor``. When no cursor is left there,
+        # the two fields are computed anew. ``requested``: the number of the first element that was
+        # not requested from upstream. ``request_at``: when a cursor reaches this number, the next
+        # request may be due: call ``next_request``, which computes it.
         self._floor = 0
         self._at_floor = 0
         self.requested = 0
@@ -216,11 +218,11 @@ class MulticastBuffer(Generic[R]):
         return self._make_room(kept - self.size)
 
     def _make_room(self, floor: int) -> list[R] | None:
-        """Drop the elements that no subscriber needs, to make room for new elements.
+        """Try to drop all elements before the number ``floor``, to make room for new elements.
 
-        Return the subscribers that need elements before the number ``floor``: the caller must drop
-        them. But if slow subscribers slow upstream down (``gates=True``), none is dropped: return
-        ``None`` (the buffer is full) if elements before ``floor`` are still needed.
+        Return the subscribers that still need elements before ``floor``: the caller must drop these
+        subscribers. But if slow subscribers slow upstream down (``gates=True``), no subscriber is
+        dropped: return ``None``, which means that the buffer is full.
         """
         if not self.readers:
             if self._gates:
@@ -237,7 +239,7 @@ class MulticastBuffer(Generic[R]):
         """Move all cursors past a new element, which the caller delivers without the buffer.
 
         Call this method only if all subscribers have received all earlier elements. Return whether
-        the caller must call ``next_request`` after the delivery.
+        a request to upstream may be due after the delivery.
         """
         self.end = end = self.end + 1
         for cursor in self.readers:
@@ -308,10 +310,10 @@ class MulticastBuffer(Generic[R]):
         self._floor = self.end
 
     def _has_moved(self, taken_at: int) -> bool:
-        """Record that a cursor has left the number ``taken_at``, or was removed at this number.
+        """Record that a cursor has left the element number ``taken_at``, or was removed there.
 
-        If no cursor is left at ``_floor``, the lowest number, drop the elements that no subscriber
-        needs, and return true: the buffer may have more room.
+        If no other cursor is at ``_floor``, the lowest number of all cursors, drop the elements
+        that no subscriber needs. Then return true: the buffer may have more room.
         """
         if taken_at > self._floor:
             return False
@@ -322,10 +324,7 @@ class MulticastBuffer(Generic[R]):
         return True
 
     def trim(self) -> bool:
-        """Drop the elements that no subscriber needs.
-
-        Return whether the caller must now call ``next_request``.
-        """
+        """Drop the elements that no subscriber needs. Return whether a request may now be due."""
         due = False
         if self.readers:
             places = [cursor.stop - length_hint(cursor.left) for cursor in self.readers]
@@ -392,8 +391,8 @@ class MulticastBuffer(Generic[R]):
     def leave(self, cursor: Cursor, *, leaves_rest: bool) -> bool | None:
         """Remove the subscriber at ``cursor``. Return whether the buffer may have more room now.
 
-        Return ``None`` if the subscriber was removed before. ``leaves_rest``: if this was the only
-        subscriber, keep the elements that it has not received for the next subscriber.
+        Return ``None`` if the subscriber was removed before. ``leaves_rest``: if this subscriber
+        was the last, its remaining elements stay in the buffer for the next subscriber.
         """
         if self.readers.pop(cursor, None) is None:
             return None
@@ -411,8 +410,8 @@ class MulticastBuffer(Generic[R]):
         self.trim()
         requested = max(self.requested, self.end)  # elements may arrive without a request
         wanted = requested
-        # ``front``: the number of the next element of the foremost subscriber, among subscribers
-        # that want more elements than were requested from upstream.
+        # ``front``: the number of the next element for the subscriber that is furthest ahead. Only
+        # subscribers count that want more elements than were requested from upstream.
         front = 0
         # ``pace``: the cursor that decides how much room there is. If ``_gates`` (slow subscribers
         # slow upstream down), this is the slowest subscriber's cursor, otherwise the fastest's.
@@ -441,6 +440,6 @@ class MulticastBuffer(Generic[R]):
         if wanted > requested:
             self.starving = front >= requested
             self.request_at = at + (1 if self.starving else self._replenish_at) - (room - n)
-            if pace.at >= self.request_at:  # another thread has moved ``pace`` there: request now
-                n += self.next_request()
+            if pace.at >= self.request_at:  # another thread has moved this cursor there meanwhile
+                n += self.next_request()  # so the next request is due now
         return n

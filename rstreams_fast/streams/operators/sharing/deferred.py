@@ -36,7 +36,7 @@ class DeferredWork:
         self._released: list[object] = []
 
     def enter(self, entry: Callable[..., R], *args: Any) -> R:
-        """Call ``entry(*args)`` under the lock, then make the deferred calls.
+        """Call ``entry(*args)`` under the lock. Then make the calls that were passed to ``defer``.
 
         Return the result of ``entry``.
         """
@@ -60,7 +60,7 @@ class DeferredWork:
     def release(self, thing: object) -> None:
         """Keep ``thing`` alive until the lock is free, because its finalizer may be user code.
 
-        Only a function that ``enter`` calls may call this method.
+        Call this only within a function that ``enter`` runs under the lock.
         """
         self._released.append(thing)
 

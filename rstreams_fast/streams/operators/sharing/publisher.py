@@ -104,16 +104,18 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on without subscribers
         self._connected = connected
-        # ``_end_undelivered``: true if later subscribers get a new publisher (a restart), and no
-        # subscriber has received the end of this publisher yet. If all subscribers cancel before
-        # they receive upstream's error, the error is reported.
+        # ``_end_undelivered``: with a restart (later subscribers get a new publisher), whether no
+        # subscriber has received the end of this publisher yet. If it is still true when the last
+        # subscriber cancels, nobody can receive upstream's error: the error is then reported to
+        # ``on_dropped_error``. Without a restart it is false: later subscribers receive the error.
         self._end_undelivered = restarts
         self._pid: int | None = None  # the id of the process in which upstream runs
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
         self._deferred = DeferredWork()
-        #: The buffer is changed only by functions that ``_deferred.enter`` calls under its lock.
+        #: Only functions passed to ``_deferred.enter``, which runs one function at a time under a
+        #: lock, change ``buffer``.
         self.buffer: MulticastBuffer[MulticastSubscription] = MulticastBuffer(
             buffer_size,
             gates=gates,
@@ -125,7 +127,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._requesting = Wip(held=True)
         self.burst: list[Any] = []
 
-    # -- the methods of the publisher --------------------------------------------------------------
+    # -- adding subscribers, and subscribing to upstream -------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Subscribe ``subscriber``. The subscriber starts at the oldest available element (§1.11).
@@ -248,7 +250,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         """
         return self.buffer.ended
 
-    # -- the methods of the subscriber -------------------------------------------------------------
+    # -- signals from upstream ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription, and request the elements that subscribers have requested.
@@ -548,8 +550,8 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         if moved is None:
             return None, False, None
         if buffer.ended and not subscription.is_cancelled:
-            # The subscription is not cancelled: its subscriber gets a terminal signal, normally the
-            # end of this publisher. So at least one subscriber gets the end.
+            # ``subscription`` has ended without a cancel. So its subscriber gets a terminal signal,
+            # normally the end of this publisher: count the end as delivered.
             self._end_undelivered = False
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error

@@ -50,17 +50,17 @@ class Registry(Generic[S]):
                 if _equal(subscriber, other.subscriber):
                     return other
                 compared.append(other.subscription)
-            # Call ``_enter`` again: during the calls of ``_equal``, which hold no lock, another
-            # thread may have added a subscriber.
+            # Call ``_enter`` again. It adds the subscriber, or finds others to compare, which other
+            # threads have added during the calls of ``_equal``: no lock is held then.
 
     def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
         """Add ``entry``, unless its subscriber must first be compared with other subscribers.
 
-        Return the other entries with the same hash, without those whose subscription is in
-        ``compared``. The caller compares the subscribers, adds the subscriptions to ``compared``,
-        and calls ``_enter`` again. ``_enter`` does not compare: ``==`` is user code, and the caller
-        of ``_enter`` holds the registry's lock. If the list is empty, ``entry`` is added. If the
-        registry already contains the same object, return its entry instead of a list.
+        Return an ``Entry`` if the registry already contains the same subscriber object. Return an
+        empty list if ``entry`` was added. Otherwise return the entries with the same hash, without
+        those whose subscriptions are in ``compared``. The caller must compare their subscribers by
+        ``==``, add their subscriptions to ``compared``, and call ``_enter`` again. ``_enter``
+        itself cannot compare: it is called under the registry's lock, and ``==`` is user code.
         """
         identity = id(entry.subscriber)
         if (there := self._by_identity.get(identity)) is not None:
