@@ -43,7 +43,7 @@ class ColumnForm:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=nulls)
 
     def value(self, scalar: pa.Scalar) -> Any:
-        """Convert ``scalar``, one call's result in an array that ``array`` made, back to Python."""
+        """Convert ``scalar``, an element of an array that ``self.array`` returned, to Python."""
         return scalar.as_py()
 
 

@@ -52,8 +52,8 @@ def run_batches(
 ) -> Iterator[Any]:
     """Return an iterator over the output batches of a partition, in the order of the input.
 
-    ``first`` is a list that contains the first input batch. The read-ahead thread, which reads the
-    other input batches, removes this batch, so that the list does not keep it in memory.
+    ``first``: a list with the first input batch. The read-ahead thread, which reads the other
+    batches, empties the list, so that the list does not keep the batch in memory.
     """
     if can_emit_before_end(options):
         return _BatchesOnThreads(options, schema, partition).outputs(first)
@@ -239,7 +239,7 @@ class _BatchesOnThreads:
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Yield the output batches of the stage. The main thread runs this generator.
 
-        ``first`` is a list that contains the first input batch; the read-ahead thread removes it.
+        ``first``: a list with the first batch. The read-ahead thread empties it, to save memory.
         """
         counters = self._counters
         self._partition.threads.on_failure = self._fail
@@ -350,8 +350,8 @@ class _BatchesOnThreads:
             if not self._closed:
                 failure = closed
         except StopIteration as stopped:
-            # The user's function raised StopIteration. Raise an error that names the function: in
-            # the generator ``outputs``, Python would replace StopIteration by an error without it.
+            # Replace StopIteration by an error that names the user's function. If the generator
+            # ``outputs`` raised StopIteration, Python would replace it by an error without a name.
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -483,10 +483,10 @@ class _BatchCalls:
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _with_outcome_column(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the output batches of a call, with a column ``outcome``.
+        """Return the output batches of a call, each with a further column named "outcome".
 
-        The column reports the error, the seconds and the number of attempts of the call. If the
-        call failed, the output has a row of nulls for each row of the input ``batch``.
+        The column reports the error, the seconds and the number of attempts of the call. A failed
+        call has no output batches: then return a batch of nulls, as long as the input ``batch``.
         """
         import pyarrow as pa
 

@@ -44,9 +44,8 @@ from rstreams_fast.spark.worker.using import CallsEnded, Client
 __all__ = ["REPORT_SECONDS", "CallStage"]
 
 FLUSH_SECONDS: Final = 0.1
-"""The most seconds that a result waits for further results of the same output batch.
-
-Then the stage emits an output batch with fewer rows."""
+"""The most seconds that a result waits for further results of the same output batch. Then the stage
+emits an output batch with fewer rows."""
 
 REPORT_SECONDS: Final = 0.2
 """Seconds between two updates of the metrics."""
@@ -85,8 +84,8 @@ class CallStage:
         """``surroundings``: the steps around each call, such as a look-up in the cache. The stage
         opens the user's context manager (``using``) and ``journal`` (files with the results of
         earlier calls) when the event loop runs; then it adds them to these steps. ``watched``: the
-        function that ``LoopWatch`` watches, if it is not ``options.fn``. ``window``: keyword
-        arguments for the ``CallWindow``, which holds the calls in flight.
+        user's function, if ``options.fn`` is a wrapper of it. ``LoopWatch`` warns if this function
+        blocks the loop. ``window``: keyword arguments for ``CallWindow``, which makes the calls.
         """
         self._surroundings = surroundings
         self._journal = journal
@@ -110,8 +109,8 @@ class CallStage:
         """The asyncio task that opens and closes the user's context manager (``using``)."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """When user code cancelled the task ``_host``. ``opened``: while this task was opening the
-        user's context manager (``using``). ``used``: later. Empty: never."""
+        """Empty, until user code cancels ``_host``, the task that opens and closes the user's
+        context manager. Then ``opened`` if the manager was being opened, ``used`` if later."""
         self._engine: CallEngine | None = None
         self._pump: CallPump | None = None
         self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
@@ -251,8 +250,8 @@ class CallStage:
     async def _open_and_close(self) -> None:
         """Open the journal and the user's context manager; when all calls have ended, close both.
 
-        The journal has the results of earlier calls, in files. The task ``_host`` runs this
-        coroutine, because one task must open and close the context manager (``using``).
+        The journal is a set of files with the results of calls that earlier task attempts or jobs
+        made. ``_host`` runs this coroutine: the same task must open and close the context manager.
         """
         failure: BaseException | None = None
         try:
@@ -410,8 +409,8 @@ class CallStage:
                 self._step(engine, pump)
         except BaseException as raised:
             failure = None if engine is None else engine.window.failure
-            # If a call has raised this exception in its first step, which runs in ``pump.move``,
-            # let ``_call_failed`` add a note that names the key or batch of the call.
+            # ``_step`` starts calls by ``pump.move``. If a call fails at once, its exception may
+            # propagate to here. Then ``_call_failed`` adds a note that names the key or batch.
             if failure is not None and failure[1] is raised:
                 self._call_failed(*failure)
             self._fail(raised)

@@ -24,17 +24,15 @@ from rstreams_fast.spark.telemetry.spans import CallSpans
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 ENDED_LINES: Final = 31
-"""The most lines in a process's file of ended partition runs.
-
-After one more line, ``runs.fold`` adds all counts to sums. A line has the final counts of one
-partition run: one execution of a stage over a partition."""
+"""The most lines in a process's file of ended partition runs. After one more line, ``runs.fold``
+adds all counts to sums. A line has the final counts of one partition run: one execution of a stage
+over a partition."""
 
 ENDED_FILES: Final = 16
 """If a host has this many files of ended partition runs, a process calls ``runs.fold`` after its
-first partition run (one execution of a stage over a partition).
-
-``fold`` adds the counts in the files to sums, and removes the files. Otherwise many short files
-would remain if each task has its own process."""
+first partition run (one execution of a stage over a partition). ``fold`` adds the counts in the
+files to sums, and removes the files. Otherwise many short files would remain if each task has its
+own process."""
 
 WRITE_SECONDS: Final = 0.2
 """Minimum seconds between two writes of the metrics file of a running partition."""
@@ -86,7 +84,7 @@ class Counters(StageMetrics):
         self.batches_out += 1
 
     def count_cached_failure(self, error: BaseException) -> None:
-        """Mark ``error``, the failure of an earlier call from a cache: it is not counted again."""
+        """Record that ``error`` comes from a cache, so that ``count_failure`` does not count it."""
         self._repeated = error
 
     def count_failure(self, error: BaseException) -> None:
@@ -115,7 +113,7 @@ class Counters(StageMetrics):
 
 
 class MetricsWriter:
-    """Writes the counters of a partition to a file. If ``metrics`` is ``None``, it does nothing."""
+    """Writes a partition's counters to a file; writes nothing if the user gave no ``metrics``."""
 
     def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
         self.counters = counters
@@ -125,8 +123,8 @@ class MetricsWriter:
         self.spans: CallSpans | None = None
         """Makes trace spans for calls of the partition; ``None`` if the user wants no spans."""
         if metrics is not None:
-            # The file name contains the id of this partition run. The id of the task is not enough:
-            # coalesce gives a task several partitions, and a plan may repeat a stage.
+            # The file name contains ``counters.run``, a random id. The id of the task is not
+            # enough: coalesce gives a task several partitions, and a plan may repeat a stage.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
             if (spans := spans_of(metrics)) is not None:
                 self.spans = CallSpans(spans, counters)
@@ -165,20 +163,20 @@ class MetricsWriter:
             self._written = True
 
     def end(self) -> None:
-        """Move the final counts from the file of this partition run to the file of this process.
+        """Move the final counts from the partition's own file to a file for the whole process.
 
-        Only this process writes to its file, and it appends each line by one ``write``. So a line
+        Only this process writes to that file, and it appends each line by one ``write``. So a line
         never contains a part of another line. ``runs.fold`` adds up the lines of a long file.
         """
         if self._file is None:
             return
-        # Write the final counts to the file of this partition run, too. It is kept if they cannot
-        # be appended to the file of the process, for example because the disk is full.
+        # Write the final counts to the partition's own file, too. That file is kept if the counts
+        # cannot be appended to the process's file, for example because the disk is full.
         self.write(last=True)
         with contextlib.suppress(OSError), _ended_lock:
             folder = self._file.parent
             lines, number = _ended.get(folder, (-1, 0))
-            if lines < 0:  # this is the first partition run of this process that ends
+            if lines < 0:  # -1: no partition has ended in this process before
                 many = len(list(folder.glob(f"{HOST}-*{ENDED_SUFFIX}"))) >= ENDED_FILES
                 lines = ENDED_LINES if many else 0
             # Two containers may have the same host name and the same pid. So the file name also
@@ -193,7 +191,7 @@ class MetricsWriter:
                 self._file.unlink()
             _ended[folder] = lines + 1, number
             if lines >= ENDED_LINES:
-                # Use a new file for later partition runs, because ``fold`` removes this file.
+                # ``fold`` adds this file to the sums and removes it: from now on, use a new file.
                 _ended[folder] = 0, number + 1
                 fold(folder, self.counters.task)
 

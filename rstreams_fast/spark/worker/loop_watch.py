@@ -70,9 +70,9 @@ class LoopWatch:
         self._thread = threading.get_ident()
 
     def seconds_until(self, moment: float) -> float:
-        """Return the seconds until the next check, or until ``moment`` if that comes first.
+        """Return the seconds to wait until the next check for a blocked event loop.
 
-        ``moment`` is a time of ``time.monotonic``.
+        The wait ends at ``moment``, a time of ``time.monotonic``, if that comes first.
         """
         return min(LOOP_CHECK_SECONDS, max(0.0, moment - time.monotonic()))
 

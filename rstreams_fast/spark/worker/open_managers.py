@@ -26,14 +26,14 @@ _stack: Final = ExitStack()
 
 
 class _OpenManager:
-    """The context manager that each partition enters and leaves, while the real manager stays open.
+    """Stands for the user's context manager, which stays open until the worker process ends.
 
-    ``__enter__`` returns the value of the real manager. It also sets the context variables that the
-    ``__enter__`` of the real manager has set.
+    Each partition enters and leaves this object instead. ``__enter__`` returns the value of the
+    user's manager, and sets the context variables that ``__enter__`` of the user's manager has set.
     """
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        # Call __enter__ and __exit__ of the real manager in the same contextvars context. So its
+        # Call __enter__ and __exit__ of the user's manager in the same contextvars context. So its
         # __exit__ can reset the context variables that its __enter__ has set.
         self._context: Final = copy_context()
         before = dict(self._context)
@@ -70,7 +70,7 @@ class _OpenManager:
         return self._value
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: the real manager stays open until the worker process ends."""
+        """Do nothing: the user's manager stays open until the worker process ends."""
 
 
 def open_once(key: str, factory: Callable[[], Any]) -> _OpenManager:
@@ -89,7 +89,7 @@ def _close_at_the_end() -> None:
     pid = os.getpid()
 
     def close() -> None:
-        # Do not close the managers in a forked child process: they belong to the parent process.
+        # A forked child must not close the user's context managers, which its parent has opened.
         if os.getpid() != pid:
             return
         try:
@@ -100,7 +100,7 @@ def _close_at_the_end() -> None:
     atexit.register(close)
     if task_context() is not None:
         # A worker that Spark's daemon has forked ends by os._exit, which runs no atexit functions.
-        # So replace os._exit by a function that first closes the managers.
+        # So replace os._exit by a function that first closes the user's managers.
         exit_process = os._exit
 
         def close_and_exit(status: int) -> NoReturn:

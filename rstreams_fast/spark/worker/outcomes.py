@@ -81,7 +81,7 @@ class RowFailures:
 
         Return the result of a failed call, as ``on_failure`` declares.
         """
-        # ``wrap`` has counted the call as a success, before the result was converted. Undo this.
+        # The wrapper from ``wrap`` has counted the call. Undo this: ``_count`` counts it again.
         self._ended -= 1
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
@@ -148,10 +148,10 @@ class OutcomeForm:
         return struct
 
     def with_values(self, values: pa.Array, results: list[Outcome | None]) -> pa.Array:
-        """Return an array of one struct per row: ``value``, and the fields that ``array`` makes.
+        """Return an array like that of the method ``array``, with a field ``value`` added in front.
 
-        ``results`` has the ``Outcome`` of each row's call, and ``values`` the value of each
-        ``Outcome``. For a row without a call, ``results`` has ``None``, and the struct is null.
+        The array has one struct per row. ``results`` has the ``Outcome`` of each row's call, and
+        ``values`` its value. A row without a call has ``None`` in ``results``, and a null struct.
         """
         import pyarrow as pa
 
@@ -162,7 +162,7 @@ class OutcomeForm:
         )
 
     def with_inputs(self, outcome: Outcome, rows: list[int], batch: pa.RecordBatch) -> list[Any]:
-        """Return the column ``outcome`` for each output batch of a call of ``map_batches``.
+        """Return the column named "outcome" for each output batch of a call of ``map_batches``.
 
         ``rows`` contains the number of rows of each output batch. What the call spent, such as
         tokens, is divided equally among the rows. If the call failed, the field ``input`` of the

@@ -28,7 +28,7 @@ class OutputSink(ResultSink, Protocol):
         """Whether ``flush`` would append a batch to ``outputs``."""
 
     def flush(self) -> None:
-        """Append the results that wait for further results to ``outputs``, as a smaller batch."""
+        """Append a smaller batch to ``outputs``, made of the results that wait for a full batch."""
 
     def check_end(self) -> None:
         """Raise an error if an input row has no output row. Called at the end of the stage."""

@@ -1,4 +1,4 @@
-"""The counters, byte budget, read-ahead and threads of ``lookup``, for example, in a partition."""
+"""What a stage, such as ``rs.lookup``, uses in one partition: counters, byte budget, threads."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ _INTERVAL_MONTHS: Final = 21
 def first_of(upstream: Iterator[Any], what: str) -> Any:
     """Return the first input batch of a partition; ``None`` if the partition is empty.
 
-    Raises ``TypeError`` if the input is an interval of months. ``what`` names the input in the
-    message.
+    Raises ``TypeError`` if a column has Arrow's type *interval of months*, for which Python has no
+    values. ``what`` is the subject of the error message, such as "a key column".
     """
     import pyarrow as pa
 
@@ -75,7 +75,8 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
 class Partition:
     """The counters, byte budget, read-ahead and threads of a stage in one partition.
 
-    A stage is a step of a Spark job, such as ``lookup``. The worker's main thread makes the object.
+    Here a stage is one use of ``rs.lookup`` or a similar function; it is not a stage of Spark's
+    scheduler. The worker's main thread makes the object.
     """
 
     def __init__(

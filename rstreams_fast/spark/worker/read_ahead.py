@@ -13,7 +13,7 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "LeasedBatch", "ReadAhead", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
-"""The capacity of the ring between the reading thread and the stage, in input batches."""
+"""The capacity, in batches, of the ring into which the reading thread puts the input batches."""
 
 
 def size_of(batch: Any) -> int:
@@ -39,12 +39,12 @@ class ByteLease:
 
 
 class ByteBudget:
-    """Bounds the bytes of the input batches that a stage holds.
+    """Bounds the bytes of the input batches that a partition has in memory.
 
     The reading thread takes bytes; any thread may release bytes. The size of a batch is known only
     after the batch was read. So before each read the reading thread waits until a batch of the
-    previous batch's size fits, or until the stage holds no batch. If the batch that was read is
-    larger than the free bytes, it takes all free bytes.
+    previous batch's size fits, or until all bytes are free. If the batch that was read is larger
+    than the free bytes, it takes all free bytes.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -55,10 +55,10 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes of the budget are free, or until the stage holds no batch.
+        """Wait until ``expected`` bytes of the budget are free; all bytes, if it has fewer.
 
-        Stop waiting if no bytes were released for ``patience`` seconds. Return ``False`` if
-        ``cancel`` was called. Otherwise return ``True``, even if the bytes are not free.
+        Stop waiting if no bytes were released for ``patience`` seconds: then the next batch may
+        exceed the budget. Return ``False`` if ``cancel`` was called; otherwise ``True``.
         """
         wanted = min(expected, self._max)
         with self._changed:
@@ -164,8 +164,8 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                # ``on_batch`` failed, so the stage may not know of the batch. ``run`` now ends, and
-                # calls ``_notify`` at its end. Set the flag, so that this calls ``on_batch`` again.
+                # ``on_batch`` failed, so it may not have passed on that a batch is ready. ``run``
+                # calls ``_notify`` again at its end; this flag makes it call ``on_batch`` then.
                 self._last_poll_was_empty = True
                 raise
 

@@ -99,12 +99,12 @@ class Layout:
 
     def key_name(self, batch: Any, index: int) -> str:
         if self.on is None:
-            # The input consists of key arrays, which have no column names.
+            # The input of a ``lookup`` is key arrays without column names: use the array's number.
             return f"number {index + 1}"
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
-        """Return the output for ``rows``, a part of the input. ``arrays`` has their results."""
+        """Return the result columns ``arrays``; with ``enrich``, appended to the input ``rows``."""
         import pyarrow as pa
 
         if self.on is None:
@@ -155,8 +155,8 @@ class _Chunk:
         self.left = len(keys)
         """How many calls of the chunk have no result yet."""
         self.first = 0
-        """The number of the chunk's first key. ``CallWindow``, which makes the calls, numbers the
-        keys from 0 on. Only ``UnorderedSink`` sets this number."""
+        """The number of the first of ``keys``; the keys of a partition are numbered from 0 on. By
+        this number ``UnorderedSink`` finds the row of a result. ``OrderedSink`` does not use it."""
         # Only ``OrderedSink`` uses the next two fields: the results that are not emitted yet, and
         # the number of the chunk's rows that are emitted.
         self.results: list[Any] = []
@@ -194,7 +194,7 @@ class KeySource:
         return self._layout.key_text(item)
 
     def next(self, rows: int) -> _Chunk | None:
-        """Return the next chunk, of at most ``rows`` rows. Return ``None`` if no batch is ready."""
+        """Return the next input rows, at most ``rows``, and their keys. ``None``: none is ready."""
         import pyarrow.compute as pc
 
         batch = self._next_batch()
@@ -261,7 +261,7 @@ class ResultColumns:
         self._outcomes = OutcomeForm(options.policy.units)
         self.failures = RowFailures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.pending_rows = 0  # input rows that are in a ``_Chunk``, but in no output yet
+        self.pending_rows = 0  # input rows whose keys are made, but which are in no output yet
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
@@ -310,7 +310,7 @@ class ResultColumns:
         return result
 
     def _adapt_bounds(self, bytes_per_row: float) -> None:
-        """Bound the pending calls and the rows of a chunk by the size of their results.
+        """Bound the pending calls, and the rows converted at once, by the size of the results.
 
         ``bytes_per_row`` is the average size of the latest results. The results of all pending
         calls should fit in ``Bounds(bytes)``.
@@ -364,7 +364,7 @@ class _RowSink(ABC):
 
     @abstractmethod
     def _append(self, chunk: _Chunk) -> None:
-        """Queue ``chunk`` behind the earlier chunks: the results of its calls come later."""
+        """Store ``chunk``, the next rows of the input, until the results of its calls come."""
 
 
 class OrderedSink(_RowSink):
@@ -458,7 +458,7 @@ class UnorderedSink(_RowSink):
         super().__init__(columns, most_rows)
         self._expected: deque[_Chunk] = deque()
         self._keys = 0
-        """The number of the next key: ``CallWindow``, which makes the calls, numbers the keys."""
+        """How many keys came so far: the number of the next key. A result has its key's number."""
         self._completed: defaultdict[_Batch, _Completed] = defaultdict(_Completed)
         self._waiting = 0
 
@@ -533,7 +533,7 @@ def run_rows(
 
     first = first_of(upstream, f"{options.label}: a key column")
     if first is None:
-        return  # the partition is empty: start no thread, and do not open ``using``
+        return  # the partition is empty: start no thread, open no context manager of the user
     partition = Partition(
         upstream,
         layout.count,

@@ -36,7 +36,7 @@ def run_stream(
 ) -> Iterator[Any]:
     """Yield the output batches: the elements of the stream that ``build`` makes.
 
-    ``first`` is a list that contains the first input batch; the read-ahead thread removes it.
+    ``first``: a list with the first input batch. The read-ahead thread empties it, to save memory.
     """
     counters = partition.counters
     partition.read_ahead.patience = BUDGET_PATIENCE_SECONDS

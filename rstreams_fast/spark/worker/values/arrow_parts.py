@@ -61,7 +61,10 @@ def _is(kind: pa.DataType, name: str) -> bool:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Return whether arrays of ``kind`` need ``decode`` before a cast: Arrow casts them wrongly."""
+    """Return whether Arrow casts arrays of ``kind`` wrongly, so that ``decode`` must come first.
+
+    Examples are run-end encoded types, list views and extension types, also within other types.
+    """
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -186,7 +189,8 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # ``key`` is nullable here, so it is not checked for nulls: Arrow refuses null map keys.
+        # Declare ``key`` as nullable, so that ``forbidden_null`` does not search it for nulls: it
+        # has none, because Arrow refuses null map keys.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family_of(kind) == LIST:
         return [kind.value_field.with_name("element")]

@@ -51,9 +51,9 @@ class ValueSource(NamedTuple):
     """Where the values of a column come from. This decides how they are converted."""
 
     zone: dt.tzinfo | None = None
-    """The time zone of the Spark session, which applies to times without a zone in a frame or a
-    text. All other times without a zone are in the time zone of the worker process. ``None``: use
-    the time zone of the worker process for frames and texts, too."""
+    """The zone that a datetime without a zone gets if it is from a pandas frame, a numpy array or a
+    text: the time zone of the Spark session. Other datetimes without a zone get the time zone of
+    the worker process. If this field is ``None``, all get the zone of the worker process."""
     is_frame: bool = False
     """Whether the values come from a pandas frame or a numpy array. As in Spark, NaN and missing
     fields then become null. If the declared type needs it, numbers become booleans, booleans
@@ -94,7 +94,10 @@ class Columns:
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``: tuples or dicts, no plain values even for one column."""
+        """Return one array per column. Each row is a tuple or a dict, even if there is one column.
+
+        If a value does not fit, the error names its row by the text ``key_at(index)``.
+        """
         columns = self._columns_of(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -241,7 +244,7 @@ class _ConversionRule(NamedTuple):
     """Returns a value that can be passed to Arrow, or raises an error for a wrong value."""
 
     def convert_all(self, values: Any) -> Any:
-        """Return ``values``, converted unless all types are in ``plain``, which Arrow accepts."""
+        """Convert each value. If all types are in ``plain``, return ``values`` without a change."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert

@@ -38,7 +38,8 @@ def run_on_series(
 
     The user's function is called with a key for each row. A batch is a tuple of Series: first, one
     Series for each key column; then, a Series with the time zone of the Spark session and the types
-    of the key columns; last, a Series with the keys that are timestamps, as texts.
+    of the key columns; last, a Series with one array for each row. The array has an element for
+    each key column: the key as a text if its type is timestamp; otherwise a null.
     """
     import pandas as pd
 
