@@ -92,19 +92,21 @@ class RunStatus(enum.IntEnum):
     MORE = 0
     """Demand is left, and there may be elements: the caller must call ``FusedRun.drain`` again."""
     IDLE = 1
-    """The demand is used up: call ``drain`` or ``finish`` again after the next request."""
+    """No demand is left. After a request, the caller must call the same method of ``FusedRun``."""
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3
-    """A stage such as ``take`` needs no more elements: cancel upstream, and call ``finish``."""
+    """A stage such as ``take`` needs no more elements.
+
+    The caller must cancel upstream, and then call ``FusedRun.finish``."""
     DONE = 4
     """``FusedRun.finish`` has delivered all results: the caller must signal ``on_complete``."""
     CANCELLED = 5
     """The demand counter was cancelled or terminated."""
     FAILED = 6
-    """The source or a stage raised ``FusedRun.error``: the caller must signal this error."""
+    """The source or a stage raised ``FusedRun.error``: the caller must signal this exception."""
     SLOT_FAILED = 7
-    """The subscriber broke §2.13: the function that gets the results raised ``FusedRun.error``."""
+    """The receiver of the results raised ``FusedRun.error``, an exception. §2.13 forbids this."""
     DROPPED = 8
     """A stage dropped the element that the caller passed to ``FusedRun.push``.
 
@@ -173,9 +175,10 @@ def let_others_run() -> None:
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Raise a ``RuntimeError`` unless this process, with the id ``creator``, made ``owner``.
+    """Raise a ``RuntimeError`` if another process has made ``owner``.
 
-    Each wait calls this. In a forked child, no other thread exists that could end the wait.
+    ``creator`` is the id of the process that made ``owner``. Each wait calls this function: in a
+    forked child, no other thread exists that could end the wait.
     """
     if os.getpid() != creator:
         raise RuntimeError(

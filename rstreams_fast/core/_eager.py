@@ -35,13 +35,13 @@ PENDING = object()
 
 
 class Introducing(Protocol):
-    """A call of an async function. It initialises its asyncio task only if the task is needed.
+    """A call of an async function. It initialises its asyncio task object only if this is needed.
 
-    The task object exists from the start. Most calls end in their first step, and need no task.
+    Before that, the object is only allocated. Most calls end in their first step, and need no task.
     """
 
     def introduce(self, task: EagerTask, /) -> None:
-        """Initialise ``task``, the task of this call. Only the task calls this, at most once."""
+        """Initialise ``task``, the task of this call, and tell the loop. Called at most once."""
         ...
 
 
@@ -57,7 +57,7 @@ class EagerTask(asyncio.Task[Any]):
     call: Introducing | None
 
     def introduce(self) -> None:
-        """Initialise the task and make it known to the loop, unless that was done before."""
+        """Initialise the task, and tell the loop of it, unless that was done before."""
         call = self.call
         if call is not None:
             self.call = None
@@ -144,11 +144,11 @@ def hand_over(waits_for: Any) -> Any:
 
 
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
-    """If ``raised`` is a cancellation, cancel ``waits_for``, and return whether that succeeded.
+    """If ``raised`` is a cancellation, cancel ``waits_for``. Return true if that was possible.
 
-    A coroutine waits for the future ``waits_for``, and its task throws ``raised``. A cancelled task
-    normally cancels the future, which raises a ``CancelledError`` in the coroutine. But a new task
-    does not know the future yet, so this function cancels the future.
+    A coroutine ran its first step without a task, and waits for the future ``waits_for``. If its
+    later task is cancelled before it has received the future, the task throws ``raised``. A task
+    that has the future cancels the future instead, so this function does the same.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -256,8 +256,8 @@ def start(
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
         # The coroutine has finished, but other code refers to the task object, or has called its
-        # methods, and may await the task. So call asyncio.Task.__init__ if no method has done so.
-        # When the loop runs the task, the task gets the coroutine's result.
+        # methods, and may await the task. So initialise the task, if no method has done so. Then
+        # the loop runs one step of the task, which only sets the coroutine's result.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -2,8 +2,8 @@
 
 A *program* is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
 ``reduce`` have the seed as a third item. To add a stage, add a row here, the same code in
-``_cython/fused.pyx``, and a method of ``Stream``. The backend ``python`` and the generated Python
-loop take the code from the row.
+``_cython/fused.pyx``, and a method of ``Stream``. The row contains the stage's Python code, for the
+backend ``python`` and for the loops that ``_cython/drain_source.py`` generates.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Fate:
 def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
     """Return the error for a stage whose function ``fn`` returned ``None``.
 
-    ``index`` is the position of the stage in its run; the first stage has 0.
+    ``index`` is the position of the stage in its program (a tuple of stages), counted from 0.
     """
     hint = "; use map_not_none to drop such elements" if name == "map" else ""
     return StageReturnedNoneError(
@@ -132,7 +132,7 @@ class StageKind:
 
     @cached_property
     def seeded(self) -> bool:
-        """Whether the stage has a seed (or ``MISSING`` in place of a seed), as ``scan`` has."""
+        """Whether the stage's tuple has a third item, as for ``scan``: the seed, or ``MISSING``."""
         return self.state is State.ACCUMULATION
 
     @cached_property
@@ -161,7 +161,10 @@ class StageKind:
         return self.counts and not self.ends
 
     def lines(self, words: dict[str, str]) -> list[str]:
-        """Return the lines of the code ``source``. ``words`` maps names in it to replacements."""
+        """Return the lines of the stage's Python code, with names replaced.
+
+        ``words`` maps names in the code (the attribute ``source``) to their replacements.
+        """
         parts = ("".join(part) for _, part in groupby(self.source.strip(), str.isidentifier))
         return "".join(words.get(part, part) for part in parts).splitlines()
 

@@ -56,7 +56,7 @@ def must_be_daemon() -> bool:
 
 
 def _do_nothing() -> None:
-    """Do nothing. ``must_be_daemon`` registers this function to learn if it can be registered."""
+    """Do nothing. ``must_be_daemon`` registers this only to learn if that is still possible."""
 
 
 def is_exiting() -> bool:

@@ -99,9 +99,9 @@ def without_loop() -> AbstractContextManager[None]:
 
 
 def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs in this thread. If none runs, return the loop of an ``await``.
+    """Return the loop that runs in this thread. If none runs, return the loop of the awaiting task.
 
-    This is the loop on which a task awaits the calling stream. Return ``None`` if there is none.
+    This task awaits the stream whose code calls this function. Return ``None`` if no task does so.
     """
     here, awaited = running_loop(), _awaiting.get()
     if here is not None or awaited is None:
@@ -110,5 +110,8 @@ def running_or_awaiting_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def awaited_stream() -> Awaited | None:
-    """Return the loop on which a task awaits the calling stream, as an ``Awaited``, or ``None``."""
+    """Return an ``Awaited`` if a task awaits the stream whose code calls this function.
+
+    The ``Awaited`` contains the task's event loop. If no task awaits the stream, return ``None``.
+    """
     return _awaiting.get()

@@ -84,7 +84,7 @@ class Resource(Protocol):
         ...
 
     def close(self) -> None:
-        """End the threads of this resource after all accepted work. Do not wait for their end."""
+        """End the threads that this object has started, after all accepted work. Do not wait."""
         ...
 
 

@@ -36,7 +36,9 @@ _NO_REFERENCE_COUNTS: Final = not hasattr(gc, "callbacks")
 # exception, such as KeyboardInterrupt.
 
 _phases: Final[dict[str, Any]] = {"stop": None}
-"""Maps "start" and "stop" to dicts of ``gc``. ``_callbacks`` move the current phase to the end."""
+"""Maps each phase of a garbage collection, "start" and "stop", to the dict that ``gc`` passed.
+
+The functions in ``_callbacks`` make the current phase the last key."""
 
 _local: Final = threading.local()
 """``_local.start`` is the dict that ``gc`` passed when this thread last started a collection."""
@@ -50,9 +52,9 @@ def _remove_callbacks() -> None:
 
 if not _NO_REFERENCE_COUNTS:
     gc.callbacks += _callbacks
-    # gevent and eventlet replace threading.local, the class of _local. Late at interpreter exit,
-    # the callback that sets an attribute of _local would fail. So an exit function removes the
-    # callbacks from gc.callbacks earlier.
+    # If gevent or eventlet has replaced threading.local, the class of _local, setting an attribute
+    # of _local fails late at interpreter exit. A function in _callbacks does this in each garbage
+    # collection. So an exit function removes _callbacks from gc.callbacks earlier.
     if type(_local).__module__ != "_thread":
         atexit.register(_remove_callbacks)
 

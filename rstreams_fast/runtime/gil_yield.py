@@ -33,7 +33,7 @@ thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_coun
 
 
 class _WorkTimes(threading.local):
-    """Each thread's processor time when ``yield_gil`` last slept, and when to check it again."""
+    """For each thread: its processor time at its last sleep, and the earliest time of the next."""
 
     def __init__(self) -> None:
         self.seconds = thread_time()
@@ -59,7 +59,7 @@ def yield_gil() -> None:
     # ``since`` is the processor time since the last sleep. It may be negative in a forked child,
     # where thread_time() starts at 0 again. Then sleep, which stores a new ``times.seconds``.
     if 0 <= since < WORK_SECONDS:
-        # The thread cannot have worked for WORK_SECONDS before ``check_at``.
+        # The thread can have worked for WORK_SECONDS at this time at the earliest.
         times.check_at = now + (WORK_SECONDS - since)
         return
     sleep(_SLEEP_SECONDS)

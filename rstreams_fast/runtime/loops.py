@@ -32,15 +32,15 @@ __all__ = [
     "loop_resource",
 ]
 
-#: The largest number of times that a closing private loop cancels all unfinished tasks. A cancelled
-#: task may start new tasks, so the loop may have to cancel several times.
+#: How often, at most, a private loop (an event loop of this package, with its own thread) cancels
+#: all unfinished tasks when it closes. A cancelled task may start new tasks.
 CANCELLATIONS: Final = 100
 
-#: Seconds for which a closing private loop waits for the tasks in ``closing_tasks``.
+#: Seconds that a private loop of this package waits for ``closing_tasks`` before it cancels them.
 LOOP_CLOSE_SECONDS: Final = 5.0
 
 closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
-"""Tasks that release resources. A closing private loop first waits for them, and then cancels them.
+"""Tasks that release resources. A closing private loop waits for them, and then cancels them.
 
 Only the thread that runs a task's loop adds the task to this set."""
 
@@ -99,7 +99,7 @@ class HeldLoop:
         self._on_loop.execute(work, when_dropped)
 
     def close(self) -> None:
-        """Do nothing: the tasks of the ended stream may still need the loop, until ``release``."""
+        """Do nothing: tasks of the ended stream may use the loop until ``release()`` is called."""
 
     def release(self) -> None:
         """Allow the loop to close. Only a private loop closes; a loop of the user stays open."""
@@ -107,10 +107,10 @@ class HeldLoop:
 
 
 class PrivateLoop:
-    """A private event loop and its thread. Any thread may call any method.
+    """An event loop that this package runs on its own thread. Any thread may call any method.
 
     By default the loop closes at the latest when the main thread has ended. If ``serves_threads``
-    is true, the loop stays open for other threads, and its thread is a daemon.
+    is true, it stays open for other threads that still run, and its own thread is a daemon.
     """
 
     def __init__(self, name: str = "rstreams-fast-loop", *, serves_threads: bool = False) -> None:
@@ -128,7 +128,8 @@ class PrivateLoop:
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         """Call ``work`` soon, as a callback of the loop.
 
-        Raises ``WorkDroppedError`` if the loop is closed.
+        Raises ``WorkDroppedError`` if the loop is closed. If the loop is closed later, and drops
+        the work, ``when_dropped(error)`` is called.
         """
         with self._lock:
             if self._closed:

@@ -1,4 +1,4 @@
-"""A pool of threads that all streams share. Runs the work of operators with a timer.
+"""A pool of threads, shared by all streams, for the work of operators that use a timer.
 
 Such work may be slow, because it calls subscribers, but it must not delay the work of other
 streams. So no work waits for a busy thread: if all threads are busy, another thread is started. A
@@ -31,15 +31,14 @@ class SharedThreads:
     See ``runtime.executors`` for the interface of resources. The pool is never closed.
     """
 
-    # The queue is a deque, not a SimpleQueue. Before CPython 3.13, SimpleQueue.get(timeout=...) may
-    # wait for ever. This happens if an item comes just at the time-out, and another thread takes
-    # it.
+    # The queue is a deque, not a SimpleQueue: before CPython 3.13, SimpleQueue.get(timeout=...) may
+    # wait for ever if an item comes just at the time-out, and another thread takes it.
 
     def __init__(self, idle_seconds: float = THREAD_IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
         self._queue: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []
-        """Events of ``new_event``, one for each sleeping thread. ``release`` wakes the thread."""
+        """One locked lock for each sleeping thread. Releasing the lock wakes the thread."""
         # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
         self._lock = threading.RLock()
         self._idle = 0
@@ -91,9 +90,9 @@ class SharedThreads:
                     return self._queue.popleft()
                 self._waiting.append(event := new_event())
             if not event.acquire(timeout=self._idle_seconds):
-                # The wait has timed out. If execute() has released ``event`` just after that, it
-                # has also removed ``event`` from the list, and ``remove`` raises a ValueError. Then
-                # the queue has work, so stay in the loop.
+                # The wait has timed out. If execute() has released the lock ``event`` just after
+                # that, it has also removed ``event`` from ``_waiting``, and ``remove`` raises a
+                # ValueError. Then the queue has work, so stay in the loop.
                 with self._lock, suppress(ValueError):
                     self._waiting.remove(event)
                     self._idle -= 1

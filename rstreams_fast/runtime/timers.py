@@ -157,8 +157,8 @@ class _Queue:
         heap, count = self._heap, len(self._heap)
         pending = [entry for entry in heap if entry[2].pending]
         heapq.heapify(pending)
-        # If a signal handler or a finalizer has added an alarm to ``heap`` meanwhile, the alarm is
-        # missing in ``pending``. Then keep the old heap.
+        # ``pending`` is ``heap`` without the cancelled alarms. If a signal handler or finalizer has
+        # added an alarm meanwhile, ``pending`` lacks it. Then keep the old heap.
         if self._heap is heap and len(heap) == count:
             self._heap = pending
             self._sweep_at = max(SWEEP_AT, 2 * len(pending))
@@ -310,9 +310,9 @@ class _TimerThread:
         was_empty, self._was_empty = self._was_empty, False
         if due < math.inf:
             self._ends_at = math.inf
-            # A moment ago, the last pending alarm was cancelled. The new alarm may soon be
-            # cancelled, too. If this thread slept for more than IDLE_SECONDS, each such cancel
-            # would have to wake the thread (_on_empty). So sleep for IDLE_SECONDS at most.
+            # The last pending alarm was just cancelled, and the new alarm may soon be cancelled,
+            # too. A cancel wakes a thread that sleeps for more than IDLE_SECONDS (_on_empty), so
+            # that it can end. To avoid that, sleep for IDLE_SECONDS at most.
             if was_empty:
                 due = min(due, now + IDLE_SECONDS)
         elif self._ends_at < math.inf:

@@ -4,8 +4,8 @@ A *drain* is the loop of a subscription that delivers elements. A *turn* is a ti
 millisecond in which the drains of one consumer may run on the consumer's event loop or thread. The
 consumer is a task that awaits elements, or an operator with its own queue. A drain that is not done
 at the end of the turn pauses until the next turn. Meanwhile, other tasks of the loop, or other work
-of the executor, can run. No thread runs a paused drain. So if a thread cancels the stream, the
-drain ends without a wait for the next turn.
+of the executor, can run. While a drain is paused, no thread runs it. So a thread that cancels the
+stream can end the drain itself, without waiting for the next turn.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class _Paused(Protocol):
 class Turns:
     """Stores the paused drains (loops that deliver elements) of a consumer until its next turn.
 
-    A turn is a time slice of a millisecond in which drains may occupy an event loop or a thread.
-    When a drain pauses, ``wake()`` is called, and must make the consumer begin another turn. Turns
-    on an event loop always have the time limit. If ``on_threads`` is true, turns on a thread
-    without an event loop have it, too. Then the consumer must call ``leave`` after each turn.
+    The consumer is a task that awaits elements, or an operator with its own queue. A turn is a time
+    slice of a millisecond in which its drains may occupy an event loop or a thread. When a drain
+    pauses, ``wake()`` is called, and must make the consumer begin another turn. The time limit
+    always holds on an event loop. On a thread without an event loop it holds only if ``on_threads``
+    is true. Then the consumer must end the limit after each turn, by ``leave``.
     """
 
     __slots__ = ("_loop", "_on_threads", "_paused", "_thread", "_until", "wake")
@@ -46,8 +47,7 @@ class Turns:
         self.wake: Callable[[], object] | None = wake
         self._on_threads = on_threads
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The id of the thread, if it runs no event loop, but its turn (time slice) has a limit.
-        # Otherwise 0.
+        # The id of the thread, if it runs no event loop and its turn has a time limit; else 0.
         self._thread = 0
         self._until = 0.0
         self._paused: deque[_Paused] = deque()
@@ -63,7 +63,7 @@ class Turns:
         self._until = perf_counter() + TURN_SECONDS
 
     def leave(self) -> None:
-        """End the turn (time slice) of this thread. Its other work then has no time limit."""
+        """End this thread's turn (time slice). Its work before the next turn has no time limit."""
         self._thread = 0
 
     def is_over(self) -> bool:
@@ -79,7 +79,7 @@ class Turns:
     def pause(self, paused: _Paused) -> None:
         """Store a paused drain (a loop that delivers elements), and wake the consumer.
 
-        ``resume_paused`` resumes the drain in the consumer's next turn.
+        The consumer, a task or an operator, then calls ``resume_paused``, which resumes the drain.
         """
         self._paused.append(paused)
         wake = self.wake

@@ -132,7 +132,7 @@ def from_async_iterable(
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
     """Return a stream of the elements of any publisher.
 
-    The publisher may break the rules of Reactive Streams. A subscriber of the stream never gets
+    Even if the publisher breaks rules of Reactive Streams, a subscriber of the stream never gets
     ``None``, too many elements, signals after the end, or overlapping signals.
 
     Args:
@@ -213,7 +213,7 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     Reactor, RxPY: ``defer``.
 
     Args:
-        factory: Returns a publisher, which may break the rules of Reactive Streams.
+        factory: Returns a publisher. If it breaks rules of Reactive Streams, the result does not.
 
     Raises:
         TypeError: ``factory`` cannot be called, or is ``async``.
@@ -247,7 +247,7 @@ def using(
 
     Args:
         factory: Makes the resource.
-        stream_of: Returns a publisher, which may break the rules of Reactive Streams.
+        stream_of: Returns a publisher. If it breaks rules of Reactive Streams, the result does not.
         close: Closes the resource.
 
     Raises:
@@ -401,7 +401,7 @@ def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     and none are buffered. Any error ends the stream. Without publishers the stream is empty.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.
@@ -451,7 +451,7 @@ def merge(
     delays the requests to the others: use ``subscribe_on`` for such a publisher.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
         prefetch: The number of elements to request in advance from each publisher. More are
             requested when three quarters of them are delivered.
         delay_error: By default an error ends the stream immediately and cancels the other
@@ -477,7 +477,7 @@ def merge_sorted(
     ``Stream.merge_sorted``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
         key: ``key(element)`` is compared in place of the element. Default: the element itself.
         reverse: Whether the publishers and the result are sorted from the greatest element down.
         prefetch: The number of elements of each publisher to request in advance, and buffer.
@@ -546,7 +546,7 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
     publishers before the subscriber's first request.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
         prefetch: The number of elements to request in advance from each publisher; see ``merge``.
 
     Raises:
@@ -575,7 +575,7 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
     ``Stream.combine_latest``.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
         prefetch: The number of elements to request in advance from each publisher.
 
     Raises:
@@ -591,7 +591,7 @@ def race(*publishers: Publisher[T]) -> Stream[T]:
     """Return a stream of the publisher that signals first. Without publishers the stream is empty.
 
     Args:
-        *publishers: Objects with ``subscribe``, which may break the rules of Reactive Streams.
+        *publishers: Publishers. Even if they break rules of Reactive Streams, the result does not.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.

@@ -39,8 +39,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     processor requests no elements before it has a publisher and a subscriber. It requests only the
     elements that its operators need to meet the subscriber's demand. A ``cancel`` of the subscriber
     cancels the subscription to the publisher. The subscriber gets an error of the publisher even
-    without demand (§4.2), unless an operator of ``build`` handles the error. The publisher may
-    break the rules of Reactive Streams.
+    without demand (§4.2), unless an operator of ``build`` handles the error. Even if the publisher
+    breaks rules of Reactive Streams, the processor does not.
 
     The processor accepts one subscription to a publisher, and cancels any other (§2.5). The
     processor serves one subscriber. Any other subscriber gets an ``AlreadySubscribedError`` by
@@ -85,12 +85,12 @@ class _Entrance(Generic[T]):
     __reduce__ = not_picklable
 
     def __init__(self) -> None:
-        # While a thread holds the lock, the garbage collector can run a finalizer on the thread,
-        # and the finalizer can call a method of this object. So the lock is reentrant.
-        # ``subscribe`` sets ``_push``, the subscription of the operator directly downstream, and
-        # then reads ``_terminal``, the terminal signal of upstream. ``_end`` sets ``_terminal`` and
-        # then reads ``_push``. So if the finalizer calls one of these methods within the other, one
-        # of the two finds both fields set, and passes the terminal signal to the operator.
+        # The lock is reentrant: on the thread that holds it, a finalizer may run, and call a method
+        # of this object. Even if ``subscribe`` and ``_end`` run one within the other, no terminal
+        # signal is lost. ``subscribe`` sets ``_push``, the subscription of the operator directly
+        # downstream, and then reads ``_terminal``, the terminal signal of upstream. ``_end`` sets
+        # ``_terminal``, and then reads ``_push``. So one of the two finds both fields set, and
+        # passes the signal on.
         self._lock = threading.RLock()
         self._push: PushSubscription | None = None
         # ``_subscription``: upstream's subscription, stored until the operator subscribes.
@@ -154,7 +154,7 @@ class _Entrance(Generic[T]):
     def on_error(self, error: BaseException, /) -> None:
         push = self._push
         if push is not None and not isinstance(error, BaseException):
-            push.on_error(error)  # signals a TypeError for the wrong argument, and raises it, too
+            push.on_error(error)  # ``error`` is no exception: signals a TypeError, and raises it
         check_error(error)
         push, first = self._end(error)
         if push is not None:
@@ -222,7 +222,7 @@ class SerializedProcessor(Generic[T, U]):
 
     All threads together must not send more elements than ``processor`` has requested (§1.1).
     ``processor`` decides what happens to additional elements. With ``on_full="wait"`` a thread
-    waits for room in the mailbox, but not for the subscribers of ``processor``.
+    waits until the mailbox has room. It never waits for the demand of subscribers.
 
     Args:
         processor: The processor that gets the elements. Default: a ``MulticastProcessor``.
@@ -277,11 +277,11 @@ class SerializedProcessor(Generic[T, U]):
     def try_next(self, element: T, /) -> Emission:
         """Send ``element`` as ``on_next`` does, but never wait and never end the stream.
 
-        Return ``OK`` if the element was delivered, or is in the mailbox. Return ``FULL`` if the
-        mailbox is full. Return ``TERMINATED`` if ``processor`` has ended, or if an error or the
-        completion has come before. Return ``CANCELLED`` if ``processor`` has cancelled its
-        subscription. After ``TERMINATED`` or ``CANCELLED`` no subscriber will get this element or a
-        later element. Any thread may call this.
+        Return ``OK`` if the element was delivered, or is in the mailbox (a queue). Return ``FULL``
+        if the mailbox is full. Return ``TERMINATED`` if the wrapped ``processor`` has ended, or if
+        an error or the completion has come before. Return ``CANCELLED`` if ``processor`` has
+        cancelled its subscription. After ``TERMINATED`` or ``CANCELLED`` no subscriber will get
+        this element or a later element. Any thread may call this.
 
         Args:
             element: The element; not ``None``.

@@ -68,7 +68,7 @@ class _Event:
 class PutCall(spec.PutCall):
     """Marks that a call of the producer is running, which puts in at most ``count`` elements.
 
-    Once the mark is set, ``available`` tells how many of the ``count`` elements fit.
+    ``__enter__`` sets the mark, and stores in ``available`` how many of the elements fit.
     """
 
     __slots__ = ("_count", "available")
@@ -81,9 +81,9 @@ class PutCall(spec.PutCall):
         self.available = 0
 
     def __enter__(self) -> None:
-        # The ring's methods run ``with inside, inside``. The outer __enter__ only sets
-        # _outer_entered. The inner __enter__ marks that a call of the producer is running (in a
-        # TakeCall: of the consumer).
+        # The ring's methods run ``with inside, inside``, so that the outer __exit__ can complete an
+        # interrupted inner __exit__. The outer __enter__ only sets _outer_entered. The inner
+        # __enter__ marks that a call of the producer is running (in a TakeCall: of the consumer).
         if self._outer_entered:
             self.available = self._enter()
         self._outer_entered = True
@@ -92,8 +92,8 @@ class PutCall(spec.PutCall):
         if self._exited:
             return
         interrupted, self._exiting = self._exiting, True
-        # An interrupt may have stopped the inner __exit__ before it woke the thread on the other
-        # side of the ring. So wake that thread here. A needless wake does no harm.
+        # An interrupt may have stopped the first call of this method, the inner __exit__, before it
+        # woke the other side's thread. So wake that thread here. A needless wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._exited = True
@@ -129,8 +129,8 @@ class PutCall(spec.PutCall):
 class TakeCall(PutCall):
     """Marks that a call of the consumer is running, which takes out at most ``count`` elements.
 
-    Once the mark is set, ``available`` tells how many elements the call can take. The ring's method
-    stores in ``done`` how many elements it has taken.
+    ``__enter__`` sets the mark, and stores in ``available`` how many elements the ring's method can
+    take. The method stores in ``done`` how many elements it has taken.
     """
 
     __slots__ = ()
@@ -160,8 +160,9 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For the producer and for the consumer: the id of the PutCall or TakeCall that is running
-        # (0: none), and ``at``, the index of the first element that this call stores or takes.
+        # For the producer and for the consumer: the id of the running PutCall or TakeCall (0:
+        # none), and ``at``, the index of the first element that this call stores or takes. By the
+        # id, the __exit__ of an interrupted call finds out whether the call has begun.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -262,7 +263,7 @@ class BoundedRing(spec.BoundedRing):
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
                     await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
-                    await sleep(0)  # a call of the producer has not ended: it may add an element
+                    await sleep(0)  # a call of the producer is still running: it may add an element
             finally:
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
@@ -306,9 +307,9 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # prepare() has not announced the wait: the other side has just put in or taken out
-                # an element, or the ring is closed, but a call of the producer has not ended yet.
-                # So let another thread run, and then check again whether the wait is over.
+                # prepare() returned false: it did not announce a wait. Either the other side has
+                # just put in or taken out an element, or the ring is closed while a call of the
+                # producer is still running. So let another thread run, and then check again.
                 time.sleep(0)
         return True
 

@@ -1,4 +1,4 @@
-"""``CallWindow`` of the backend ``python`` (limits concurrent calls), on the types of ``cffi``."""
+"""``CallWindow``, which limits concurrent calls: the Python class with C rings and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Wip`` and ``Latch`` on the C type ``rsf_demand``, one atomic integer."""
+"""``Wip`` (lets one thread at a time work) and ``Latch`` (a flag), each on an atomic C integer."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ __all__ = ["drain_function", "drain_source"]
 
 _CO_NESTED: Final = 0x10  # the value of inspect.CO_NESTED; importing inspect would be slow
 
-#: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then each ``FusedRun``
-#: with its own code object would leak memory, so all runs with the same stage names share one code
-#: object. That is not slow there: this Python does not specialise code objects.
+#: Whether code objects are never freed, as in CPython 3.13 without a GIL. Then a code object for
+#: each ``FusedRun`` (a loop over stages) would leak memory, and gain nothing: this Python does not
+#: specialise code objects. So all runs with the same stage names share one code object.
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -149,9 +149,10 @@ def drain_function(
 ) -> Callable[..., None]:
     """Return the function ``drain`` (see ``drain_source``) for one ``FusedRun``.
 
-    Each function has its own copy of the code object, unless code objects are never freed. The
-    interpreter specialises a code object for the functions that the code calls. If several runs
-    shared a code object, this code would call different functions, and could not be specialised.
+    Each function has its own copy of the code object, which the interpreter specialises for the
+    functions that this run calls. If several runs shared a code object, it would call different
+    functions, and could not be specialised. But in CPython 3.13 without a GIL, all runs with the
+    same stages share it, because code objects are never freed there, and copies would leak memory.
     """
     scope = {
         **STEP_SCOPE,

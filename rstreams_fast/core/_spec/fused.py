@@ -63,19 +63,19 @@ class FusedRun:
     ```
 
     ``map_not_none`` drops the elements for which ``f`` returns ``None``. ``scan`` delivers each new
-    accumulated value, but not the seed. ``reduce`` delivers only the last accumulated value, at the
-    end of the source. If the seed is ``MISSING``, the first element is the first accumulated value.
-    If the ``key`` of ``distinct_until_changed`` is ``None``, the stage compares the elements
-    themselves.
+    accumulated value. The caller of the run must deliver the seed before. ``reduce`` delivers only
+    the last accumulated value, at the end of the source. If the seed is ``MISSING``, the first
+    element is the first accumulated value. If the ``key`` of ``distinct_until_changed`` is
+    ``None``, the stage compares the elements themselves.
 
     Args:
         source: An iterator, an ``SpscRing`` or a ``deque``. The run removes elements from a ring or
             a deque, and other code may add elements at any time. ``None`` if elements come by
             ``push``.
         program: A tuple of stages.
-        slot: A function, which is called with each result; or a ``FunctionSlot``; or an
-            ``SpscRing``, into which the run puts each result. The demand must never be larger than
-            the free room of this ring.
+        slot: A function, which is called with each result; or a ``FunctionSlot``, which calls a
+            user's function and acts on its answer; or an ``SpscRing``, into which the run puts each
+            result. The demand must never be larger than the free room of this ring.
         demand: The demand of the subscriber.
     """
 

@@ -98,7 +98,7 @@ class RecordRing(BoundedRing):
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
-        # How many records the last view of reserve() had. 0 after records were put in.
+        # Number of records in the view that reserve() last returned. 0 after records were put in.
         self._reserved = 0
         self._peeked = 0
         self._reserved_views = Views(export)
@@ -259,10 +259,10 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Copy out as many records as the ring has and ``array`` can hold. Return their number.
+        """Take out as many records as fit in ``array``, and copy them into it. Return their number.
 
         Args:
-            array: As for ``write``, but contiguous and writable.
+            array: Contiguous and writable, with the dtype and dimensions that ``write`` requires.
 
         Raises:
             ValueError: ``array`` is not contiguous or not writable.

@@ -27,7 +27,7 @@ from rstreams_fast.errors import RingClosed, check_element
 __all__ = ["BoundedRing", "PutCall", "SpscRing", "TakeCall"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # only type checkers have this package
+    from typing_extensions import TypeVar  # type checkers read this, but no program imports it
 
     T = TypeVar("T", default=Any)
 else:
@@ -118,9 +118,9 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # Maps "producer" or "consumer" to the call of aput or aget that waits, and to the ``Bell``
-        # (the waker) that wakes the call. disarm() removes other wakers, but not a ``Bell``, or the
-        # call would wait for ever.
+        # Maps a side, "producer" or "consumer", to a pair: the waiting call of aput or aget, and
+        # the waker (a ``Bell``) that wakes this call. disarm() removes only a waker of arm(). If it
+        # removed the ``Bell``, the call would wait for ever.
         self._awaiting: dict[str, tuple[PutCall, Bell]] = {}
         self._creator = os.getpid()
 
@@ -204,7 +204,7 @@ class BoundedRing:
         return len(self) < self._capacity or self._closed
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        """Wait for an element, within a call of the consumer.
+        """Block the thread until the ring has an element. Calls of the consumer use this.
 
         If the ring is closed and empty, raise the argument of ``close``, or ``RingClosed``.
         """
@@ -215,7 +215,7 @@ class BoundedRing:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait for room, within a call of the producer. Raise ``RingClosed`` for a closed ring."""
+        """Block the thread until the ring has room. If the ring is closed, raise ``RingClosed``."""
         with self._lock:
             self._producer_waker = None
             if not self._wait_for(self._has_room, timeout):
@@ -227,7 +227,7 @@ class BoundedRing:
             raise end_error(self._error)
 
     async def _await_data(self, inside: PutCall) -> None:
-        """Await an element for ``inside``, a call of the consumer.
+        """Await an element. ``inside``, a ``TakeCall`` (and ``PutCall``), marks the waiting call.
 
         If the ring is closed and empty, raise the argument of ``close``, or ``RingClosed``.
         """
@@ -261,9 +261,9 @@ class BoundedRing:
                 self._end_awaiting(inside)
 
     def _end_awaiting(self, inside: PutCall) -> bool:
-        """Remove the waker of ``inside``, a call of ``aput`` or ``aget`` whose wait is over.
+        """Remove the waker of the ``aput`` or ``aget`` that ``inside`` marks: its wait is over.
 
-        Return ``False`` if ``_end_lost_call``, called by a later call, has removed it before.
+        Return ``False`` if ``_end_lost_call`` did so before, because the call's loop was closed.
         """
         with self._lock:
             if self._awaiting.get(inside.side, (None,))[0] is not inside:

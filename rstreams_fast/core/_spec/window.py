@@ -56,8 +56,7 @@ class CallWindow:
             results and submit items. It is called once for all calls that finish in one iteration
             of the loop.
         concurrency: The largest number of calls that run at the same time.
-        capacity: The number of places. An item needs a place while it waits, while its call runs,
-            and until its result is taken.
+        capacity: The number of places, which is the largest number of items in the window.
         ordered: Whether results come in the order of submission. Otherwise they come in the order
             in which calls finish.
         spread: Whether an item is a tuple of positional arguments.
@@ -67,12 +66,12 @@ class CallWindow:
         key: A function that returns a hashable key of an item. The calls of items with equal keys
             run one at a time, in the order of the items. Calls with different keys may overlap. An
             item that waits needs a place. With ``dedupe``, an item shares the call of an equal item
-            only if that call runs, not if it still waits for its key.
+            only if that call has started, not if that call waits for another call with its key.
         ahead: How many more items may wait in the window while ``concurrency`` calls run. When a
             call ends, its task makes the next call. That saves a new task: a task is half of the
             cost of a call that is suspended. If other code still refers to the task, or the call
             has changed it, the next call gets a new task. With ``dedupe``, ``ahead`` has no effect.
-            With ``key``, up to ``capacity`` items may wait in any case.
+            With ``key``, up to ``capacity`` items may wait, whatever ``ahead`` is.
         patience: While ``ahead / 2`` or more items wait, ``on_ready`` may be called up to this many
             seconds after a result. Calling it after each result would take an iteration of the loop
             each time, which costs as much as two calls.
@@ -403,8 +402,9 @@ class CallWindow:
             self._report_call_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                # If _notify, a callback of the loop, has started this call, only the loop gets the
-                # exception. So have on_ready() called, which can find the exception in ``failure``.
+                # If _notify, a callback of the loop, has started this call, the loop gets the
+                # exception (such as a KeyboardInterrupt), but the user of the window does not. So
+                # have the user's on_ready() called, which can find the exception in ``failure``.
                 self._notify_soon()
                 raise
             return
@@ -468,8 +468,8 @@ class CallWindow:
             except Exception:  # ``==`` or ``hash`` of the item raised: remove the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # The items are the keys of the new dict, so making it may compare items, which may
-                # raise, too. Then forget all running calls: a new item shares none of these calls.
+                # Making the new dict may compare items, its keys, by ``==``, which may raise again.
+                # In this case forget all running calls: a new item then shares none of these calls.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)

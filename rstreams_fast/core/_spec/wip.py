@@ -18,10 +18,11 @@ class Wip:
     """Work in progress: lets one thread at a time work, while no other thread waits.
 
     A thread that has work stores it, for example in a queue, and then calls ``enter``. If ``enter``
-    returns true, this thread becomes the working thread: it reads ``missed``, does all stored work,
-    and calls ``leave(missed)``. It repeats these three steps until ``leave`` returns true. If
-    ``enter`` returns false, another thread is the working thread, and does the stored work. So this
-    thread does not wait.
+    returns true, this thread becomes the working thread. It reads ``missed``, the number of calls
+    of ``enter`` so far, does all stored work, and calls ``leave(missed)``. It repeats these three
+    steps until ``leave`` returns true: no thread has called ``enter`` meanwhile. If ``enter``
+    returns false, another thread is the working thread, and does the stored work. So this thread
+    does not wait.
 
     Any thread may call ``enter``. Only the working thread may call ``leave``.
 
@@ -32,8 +33,7 @@ class Wip:
     __slots__ = ("__weakref__", "_entered", "_lock")
 
     def __init__(self, held: bool = False) -> None:
-        # The lock is reentrant, because a finalizer or signal handler may take it on the thread
-        # that holds it.
+        # Reentrant: a finalizer or signal handler may take the lock on the thread that holds it.
         self._lock = threading.RLock()
         self._entered = int(check_bool("held", held))
 
@@ -80,8 +80,7 @@ class Latch:
     __slots__ = ("__weakref__", "_lock", "_won")
 
     def __init__(self) -> None:
-        # The lock is reentrant, because a finalizer or signal handler may take it on the thread
-        # that holds it.
+        # Reentrant: a finalizer or signal handler may take the lock on the thread that holds it.
         self._lock = threading.RLock()
         self._won = False
 
@@ -93,7 +92,7 @@ class Latch:
 
     @property
     def won(self) -> bool:
-        """Whether the latch is set."""
+        """Whether this flag is set: true once ``win`` was called."""
         return self._won
 
     def __repr__(self) -> str:

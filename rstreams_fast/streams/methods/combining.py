@@ -47,7 +47,7 @@ class CombiningMethods(Generic[T_co]):
         See ``rstreams_fast.merge``.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
             prefetch: The number of elements to request in advance from each publisher.
             delay_error: Whether an error is signalled after all elements. Default: immediately.
 
@@ -88,7 +88,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``mergeComparing``.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
             key: ``key(element)`` is compared in place of the element. Default: the element itself.
             reverse: Whether the publishers and the result are sorted in descending order.
             prefetch: The number of elements of each publisher to request in advance, and buffer.
@@ -143,7 +143,7 @@ class CombiningMethods(Generic[T_co]):
         See ``rstreams_fast.zip_``.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
             prefetch: The number of elements to request in advance from each publisher.
 
         Raises:
@@ -157,7 +157,7 @@ class CombiningMethods(Generic[T_co]):
         See ``rstreams_fast.concat``.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -195,7 +195,7 @@ class CombiningMethods(Generic[T_co]):
         every publisher has sent an element.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
             prefetch: The number of elements to request in advance from each publisher.
 
         Raises:
@@ -232,7 +232,7 @@ class CombiningMethods(Generic[T_co]):
         until all of ``others`` have sent an element.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -256,7 +256,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``firstWithSignal``; RxPY: ``amb``.
 
         Args:
-            *others: Publishers, which may break the rules of Reactive Streams.
+            *others: Publishers. Even if they break rules of Reactive Streams, the result does not.
 
         Raises:
             TypeError: One of ``others`` has no ``subscribe``.
@@ -321,7 +321,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``switchIfEmpty``.
 
         Args:
-            other: A publisher, which may break the rules of Reactive Streams.
+            other: A publisher. Even if it breaks rules of Reactive Streams, the result does not.
 
         Raises:
             TypeError: ``other`` has no ``subscribe``.
@@ -345,7 +345,7 @@ class CombiningMethods(Generic[T_co]):
         Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
 
         Args:
-            other: A publisher, which may break the rules of Reactive Streams.
+            other: A publisher. Even if it breaks rules of Reactive Streams, the result does not.
 
         Raises:
             TypeError: ``other`` has no ``subscribe``.

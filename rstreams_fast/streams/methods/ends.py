@@ -75,10 +75,10 @@ class EndMethods(Generic[T_co]):
         """Return an iterator, for ``with`` or ``async with``, that requests elements in advance.
 
         The iterator subscribes when its block is entered, or at the first ``next`` or ``anext``.
-        The end of the block, ``close()``, and an exception of ``next`` cancel upstream, once. A
-        synchronous publisher runs on the consumer's thread. An error of the stream is raised once,
-        after the elements that came before the error. Any thread may call ``close()``, but only one
-        thread at a time may iterate.
+        Upstream is cancelled at the end of the block, by ``close()``, and if ``next`` raises an
+        exception. A synchronous publisher runs on the consumer's thread. An error of the stream is
+        raised once, after the elements that came before the error. Any thread may call ``close()``,
+        but only one thread at a time may iterate.
 
         ```python
         import rstreams_fast as rsf
@@ -108,8 +108,8 @@ class EndMethods(Generic[T_co]):
     async def to_list_async(self) -> list[T_co]:
         """Await all elements, and return them in a list. The list may become very long.
 
-        At most 1024 elements are requested in advance. A cancel of the awaiting task cancels
-        upstream, once.
+        At most 1024 elements are requested in advance. If the awaiting task is cancelled, upstream
+        is cancelled.
 
         Raises:
             Exception: The stream's error, not wrapped.
@@ -146,7 +146,7 @@ class EndMethods(Generic[T_co]):
     async def first_async(self, default: Any = MISSING) -> Any:
         """Await the first element of the stream, and return the element.
 
-        A cancel of the awaiting task cancels upstream, once.
+        If the awaiting task is cancelled, upstream is cancelled.
 
         Args:
             default: The result for an empty stream.
@@ -287,8 +287,8 @@ class EndMethods(Generic[T_co]):
         """Await all elements, and return them in one numpy array, as in ``to_numpy``.
 
         At most 8 elements are requested in advance. They are copied later than in ``to_numpy``, so
-        the stream must not use the memory of an element again. A cancel of the awaiting task
-        cancels upstream, once.
+        the stream must not use the memory of an element again. If the awaiting task is cancelled,
+        upstream is cancelled.
 
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
@@ -316,8 +316,8 @@ class EndMethods(Generic[T_co]):
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await all elements, and return their rows in one ``pyarrow.Table``, as in ``to_arrow``.
 
-        At most 8 elements are requested in advance. A cancel of the awaiting task cancels upstream,
-        once.
+        At most 8 elements are requested in advance. If the awaiting task is cancelled, upstream is
+        cancelled.
 
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
@@ -336,8 +336,8 @@ class EndMethods(Generic[T_co]):
     async def run_async(self) -> None:
         """Await the end of the stream, and drop all elements.
 
-        At most 1024 elements are requested in advance. A cancel of the awaiting task cancels
-        upstream, once.
+        At most 1024 elements are requested in advance. If the awaiting task is cancelled, upstream
+        is cancelled.
 
         Raises:
             Exception: The stream's error, not wrapped.

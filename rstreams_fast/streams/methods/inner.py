@@ -46,15 +46,16 @@ class InnerMethods(Generic[T_co]):
     ) -> Stream[U]:
         """Deliver the elements of all publishers ``fn(element)``, in the order of their arrival.
 
-        If elements of several publishers wait for demand, the publishers take turns. Any error,
-        such as an exception of ``fn``, ends the stream immediately and cancels all publishers. A
-        publisher that blocks the thread that requests its elements delays the other publishers: see
-        ``rstreams_fast.merge``. If ``fn`` returns an iterable, use ``map(fn).unbatch()``.
+        If elements of several publishers wait for demand, the publishers take turns. Unless
+        ``delay_error`` is true, an error, such as an exception of ``fn``, immediately ends the
+        stream and cancels the publishers. A publisher that blocks the requesting thread delays the
+        others: see ``rstreams_fast.merge``. If ``fn`` returns an iterable, use
+        ``map(fn).unbatch()``.
 
         Args:
-            fn: A function that returns a publisher (any object with ``subscribe``), which may break
-                the rules of Reactive Streams. Any other result ends the stream with a
-                ``TypeError``.
+            fn: A function that returns a publisher (any object with ``subscribe``). Even if the
+                publisher breaks rules of Reactive Streams, the result does not. If ``fn`` returns
+                another object, the stream ends with a ``TypeError``.
             concurrency: The largest number of elements of this stream that are in progress. An
                 element is in progress from its request until all elements of its publisher
                 ``fn(element)`` are delivered.
@@ -115,9 +116,9 @@ class InnerMethods(Generic[T_co]):
         ends the stream immediately. If ``fn`` returns an iterable, use ``map(fn).unbatch()``.
 
         Args:
-            fn: A function that returns a publisher (any object with ``subscribe``), which may break
-                the rules of Reactive Streams. Any other result ends the stream with a
-                ``TypeError``.
+            fn: A function that returns a publisher (any object with ``subscribe``). Even if the
+                publisher breaks rules of Reactive Streams, the result does not. If ``fn`` returns
+                another object, the stream ends with a ``TypeError``.
             prefetch: The number of elements of this stream that are requested in advance. They wait
                 until the earlier publishers have ended.
 

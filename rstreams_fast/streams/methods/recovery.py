@@ -45,7 +45,7 @@ class RecoveryMethods(Generic[T_co]):
         ``__context__``.
 
         Args:
-            fn: A function that returns a publisher, which may break the rules of Reactive Streams.
+            fn: Returns a publisher. If it breaks rules of Reactive Streams, the result does not.
             on: The exception type for which ``fn`` is called, or a tuple of types.
 
         Raises:
@@ -129,7 +129,8 @@ class RecoveryMethods(Generic[T_co]):
 
         Three errors are not retried, but passed downstream: the error after the last retry, an
         error that is not an ``Exception``, and a ``WorkDroppedError`` while the interpreter exits.
-        If the source can be read only once, the stream ends with its first error and a note.
+        If the source can be read only once, the stream ends with the source's error, to which a
+        note is added: it says that there was no other attempt.
 
         With a ``delay``, one of the threads that all streams share subscribes, and requests the
         elements that did not come. An exception of ``when`` or ``delay`` ends the stream, with the

@@ -36,12 +36,12 @@ class _TableCollector:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # ``from_batches`` is fast, but accepts only record batches with the same schema.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:
-            # ``add`` accepts other Arrow data, too, and its error message describes the element
-            # that does not fit. So add the elements one by one.
+            # ``from_batches`` accepts only record batches with the same schema. The slower method
+            # ``add`` accepts other Arrow data, such as tables, too, and its error message describes
+            # an element that does not fit.
             for element in elements:
                 self.add(element)
         else:

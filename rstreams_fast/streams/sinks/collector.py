@@ -1,7 +1,7 @@
 """``collect``: consumes a stream, and collects its elements in one object, such as an array.
 
-Publishers of this package can deliver elements in lists, because one call for many elements takes
-less time than one call for each element.
+A collector also accepts several elements in one list. Publishers of this package can deliver such
+lists, because one call for many elements takes less time than one call for each element.
 """
 
 from __future__ import annotations

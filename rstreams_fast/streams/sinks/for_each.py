@@ -175,8 +175,8 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         return super().is_called_by(frame)
 
 
-#: The code objects of the methods that call the user's functions. ``is_called_by`` compares them
-#: with the frames of the stack.
+#: The code objects of the methods that call the user's functions. ``is_called_by`` looks for the
+#: frames of these methods on the stack, to find out whether the stream is calling a function.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 

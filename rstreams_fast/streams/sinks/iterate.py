@@ -70,8 +70,8 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-# Weak references to the open iterations of this process, for ``_remove_bursts_in_child``. A WeakSet
-# would be slower.
+# Weak references to the open iterations. In a forked child, ``_remove_bursts_in_child`` removes the
+# elements of these iterations, which belong to the parent. A WeakSet would be slower.
 _live_iterations: set[weakref.ref[Iteration[Any]] | None] = set()
 _parent_elements: list[Any] = []
 
@@ -117,9 +117,10 @@ class _IteratorSubscriber(RingSubscriber):
         self._prefetch = prefetch
         # The id of the thread that calls ``subscribe``. 0 after ``subscribe`` has returned.
         self.subscriber_thread = get_ident()
-        # ``_only_consumer_requests``: whether only ``request_for_a_turn`` makes requests, for at
-        # most a millisecond in each call. True for a publisher of this package that has called
-        # ``on_subscribe`` within ``subscribe``, because it may make its elements in ``request``.
+        # ``_only_consumer_requests``: true for a publisher of this package that calls
+        # ``on_subscribe`` within ``subscribe``. It may make all elements in ``request``, while the
+        # consumer waits. So only ``request_for_a_turn`` makes requests, for at most a millisecond
+        # in each call.
         self._only_consumer_requests = False
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
@@ -251,10 +252,9 @@ class Iteration(BurstIterator[T]):
     """An iterator over a publisher's elements, for ``for`` and ``async for``. A context manager.
 
     The iteration subscribes when the ``with`` block is entered, or at the first ``next`` or
-    ``anext``. Upstream is cancelled, once, by ``close``, by the end of the ``with`` block, by an
-    exception of ``next`` or ``anext`` (such as a cancel), and when the iteration is
-    garbage-collected. After that the iteration cannot be used again. A synchronous publisher runs
-    on the consumer's thread.
+    ``anext``. Upstream is cancelled by ``close``, by the end of the ``with`` block, by an exception
+    of ``next`` or ``anext`` (such as a cancel), and when the iteration is garbage-collected. After
+    that the iteration cannot be used again. A synchronous publisher runs on the consumer's thread.
 
     An error of the stream is raised once, after the elements that came before the error. Only one
     consumer may iterate at a time: a ``next`` while another ``next`` waits raises
@@ -518,9 +518,9 @@ class Iteration(BurstIterator[T]):
     # -- closing the iteration ---------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the iteration: cancel upstream, once, and drop the buffered elements.
+        """Close the iteration: cancel upstream, and drop the buffered elements.
 
-        Any thread may call this. The call never blocks.
+        Any thread may call this, any number of times. The call never blocks.
         """
         self._publisher = None
         subscriber, self._subscriber = self._subscriber, None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["to_numpy", "to_numpy_async"]
 
 FIRST_ROWS = 1024
-"""The number of scalars that are converted together. Also the least size, in rows, of an array
-that has grown."""
+"""The number of scalars that are converted together. Also the least number of rows of the result
+array, after it was first enlarged."""
 
 
 def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:

@@ -101,11 +101,13 @@ class AsyncSubscriber(Generic[T]):
     A signal, such as ``on_next``, does not wait until ``fn`` has returned (§2.2). An error of
     upstream takes effect after ``fn`` was called with all elements before the error. If the
     executor refuses work, upstream is cancelled, and the executor's exception is the stream's
-    error. ``run.result()`` returns or raises the same as in ``SyncSubscriber``. The subscriber
-    accepts one subscription and cancels any other (§2.5).
+    error. ``run.result()`` raises this error, or the error of upstream or ``fn``; otherwise it
+    returns ``None``. The subscriber accepts one subscription and cancels any other (§2.5).
 
     Args:
-        fn: A plain function, as in ``SyncSubscriber``.
+        fn: A plain function. If it returns the object ``False`` or raises an exception, the
+            subscription is cancelled, and ``fn`` is not called again. The exception goes to
+            ``on_dropped_error`` (§2.13).
         executor: The thread-based ``concurrent.futures.Executor``, or the event loop, that calls
             the functions. Default: a worker thread, which ends with the subscription.
         on_error: ``on_error(error)`` is called when upstream fails.

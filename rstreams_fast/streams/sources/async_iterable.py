@@ -104,7 +104,7 @@ class AsyncIterableSource(Generic[T]):
                     ),
                 )
                 return
-            self._iterable = None  # so that only the subscription refers to the iterator
+            self._iterable = None  # so that the iterator can be freed after the subscription
         try:
             on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
         except WorkDroppedError as closed:
@@ -191,7 +191,7 @@ class _AsyncIterableSubscription(Drain):
         task = self._task
         if not self._awaiting or task is None:
             return
-        if task.cancelling():  # other code is cancelling the task, so try again later
+        if task.cancelling():  # by other code, which may withdraw the cancel: try again later
             asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
         else:
             self._awaiting = False
@@ -212,7 +212,8 @@ class _AsyncIterableSubscription(Drain):
         iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
-                # _work() calls ``coroutine.send(None)``, which runs this coroutine up to here.
+                # ``coroutine.send(None)`` in _work() runs this coroutine up to here. So the
+                # ``finally`` block runs even if the loop is closed before it runs the task.
                 await asyncio.sleep(0)
                 iterator = self._open(iterable)
                 del iterable
@@ -343,8 +344,8 @@ class _AsyncIterableSubscription(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # The stream has ended before. Report ``error``, unless its cause is a CancelledError:
-            # the end of the stream cancels ``__anext__``, which then raises a CancelledError.
+            # The stream has ended before, which cancels ``__anext__``. An ``error`` whose
+            # ``__cause__`` is a CancelledError comes from that cancel. Report only other errors.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
