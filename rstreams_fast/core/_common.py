@@ -92,7 +92,8 @@ class RunStatus(enum.IntEnum):
     MORE = 0
     """Demand is left, and there may be elements: the caller must call ``FusedRun.drain`` again."""
     IDLE = 1
-    """No demand is left. After a request, the caller must call the same method of ``FusedRun``."""
+    """No demand is left. When more is requested, the caller must again call the method that
+    returned ``IDLE``."""
     EXHAUSTED = 2
     """The source has no more elements now. The caller knows whether more may come."""
     ENDED = 3

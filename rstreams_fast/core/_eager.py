@@ -4,8 +4,8 @@ Some coroutines are never suspended, for instance because they return a cached v
 of the cost of ``asyncio.create_task`` is wasted: a task, an iteration of the loop, a callback. So
 the caller itself runs the first step of the coroutine. A task object is allocated before that step,
 because the coroutine may call ``asyncio.current_task()``, as ``asyncio.timeout`` does. Later steps
-must see the same task. The task is initialised, and made known to the loop, only when the coroutine
-is suspended, or when other code uses more of the task than its identity.
+must see the same task. The task is initialised, and registered with the event loop, only when the
+coroutine is suspended, or when other code uses more of the task than its identity.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Introducing(Protocol):
     """
 
     def introduce(self, task: EagerTask, /) -> None:
-        """Initialise ``task``, the task of this call, and tell the loop. Called at most once."""
+        """Initialise ``task``, the asyncio task of this call of an async function.
+
+        This registers the task with the event loop, which then runs the task. Called at most once.
+        """
         ...
 
 
@@ -57,7 +60,7 @@ class EagerTask(asyncio.Task[Any]):
     call: Introducing | None
 
     def introduce(self) -> None:
-        """Initialise the task, and tell the loop of it, unless that was done before."""
+        """Initialise the task and register it with the event loop, unless that was done before."""
         call = self.call
         if call is not None:
             self.call = None

@@ -32,8 +32,9 @@ __all__ = [
     "loop_resource",
 ]
 
-#: How often, at most, a private loop (an event loop of this package, with its own thread) cancels
-#: all unfinished tasks when it closes. A cancelled task may start new tasks.
+#: How many times, at most, a private loop (an event loop of this package, with its own thread)
+#: cancels all unfinished tasks when it closes. One time may not be enough, because a cancelled task
+#: may start new tasks.
 CANCELLATIONS: Final = 100
 
 #: Seconds that a private loop of this package waits for ``closing_tasks`` before it cancels them.

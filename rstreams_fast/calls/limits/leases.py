@@ -402,8 +402,7 @@ class _Lease(asyncio.Protocol):
     def _authenticate(self) -> bool:
         """Check the answer to the challenge; return whether messages about permits may follow.
 
-        Returns ``False`` if the answer is incomplete or wrong, or if another protocol takes over
-        the connection.
+        Returns ``False`` for an incomplete or wrong answer, or if the connection changes protocol.
         """
         if len(self._received) < ANSWER.size:
             return False

@@ -222,8 +222,9 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    # If _on_subscribe_pending is set, on_subscribe() has just stored a subscription
-                    # that comes too late. Keep it, so that the next call of _step() cancels it.
+                    # If _on_subscribe_pending is set, on_subscribe() has just stored a
+                    # subscription, although the stream ends here. Then do not clear _subscription:
+                    # the next call of _step() cancels this subscription.
                     if not self._on_subscribe_pending:
                         self._subscription = None
                 self._drop_queued()  # an error overtakes queued elements, completion does not

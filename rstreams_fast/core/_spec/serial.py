@@ -30,7 +30,7 @@ from rstreams_fast.errors import (
 __all__ = ["SignalSerializer"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # only type checkers have this package
+    from typing_extensions import TypeVar  # type checkers read this, but no program imports it
 
     T = TypeVar("T", default=Any)
 else:

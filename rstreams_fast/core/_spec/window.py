@@ -468,8 +468,9 @@ class CallWindow:
             except Exception:  # ``==`` or ``hash`` of the item raised: remove the call by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                # Making the new dict may compare items, its keys, by ``==``, which may raise again.
-                # In this case forget all running calls: a new item then shares none of these calls.
+                # Making the new dict calls ``hash`` and ``==`` of its keys: the items of running
+                # calls. If this raises again, use an empty dict. Then a later item that is equal to
+                # one of these items does not share the running call, but gets its own call.
                 except Exception:
                     self._in_flight = {}
         self._permits.request(1)

@@ -81,11 +81,13 @@ class CallStage:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``surroundings``: the steps around each call, such as a look-up in the cache. The stage
-        opens the user's context manager (``using``) and ``journal`` (files with the results of
-        earlier calls) when the event loop runs; then it adds them to these steps. ``watched``: the
-        user's function, if ``options.fn`` is a wrapper of it. ``LoopWatch`` warns if this function
-        blocks the loop. ``window``: keyword arguments for ``CallWindow``, which makes the calls.
+        """``surroundings``: the steps around each call, such as a look-up in the cache.
+        ``journal``: files with the results of earlier calls. When the event loop runs, the stage
+        opens the journal and the user's context manager (``using``). Then each call looks for its
+        result in the journal, and gets the context manager's value as its first argument.
+        ``watched``: the user's function, if ``options.fn`` is only a wrapper. ``LoopWatch`` warns
+        if the user's function blocks the loop. ``window``: keyword arguments for ``CallWindow``,
+        which makes the calls.
         """
         self._surroundings = surroundings
         self._journal = journal

@@ -139,10 +139,11 @@ def _same_nan(value: Any) -> Any:
 
 
 def _with_fold_zone(value: dt.datetime) -> dt.datetime:
-    """Return ``value``; if it has ``fold=1``, with a second object for its time zone.
+    """Return ``value``. If it has ``fold=1``, return a copy with another object for the time zone.
 
-    Python ignores ``fold`` when it compares two datetimes that have the same zone object. With two
-    zone objects, the two times that share a local time (when clocks are put back) are unequal.
+    When clocks are put back, a local time occurs twice: the second time has ``fold=1``. Python
+    ignores ``fold`` when it compares two datetimes that have the same zone object. With two zone
+    objects, the two times are unequal.
     """
     zone = value.tzinfo
     if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):

@@ -55,9 +55,10 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes of the budget are free; all bytes, if it has fewer.
+        """Wait until ``expected`` bytes of the budget are free.
 
-        Stop waiting if no bytes were released for ``patience`` seconds: then the next batch may
+        If the whole budget is smaller than ``expected``, wait until the whole budget is free. Stop
+        waiting if no bytes were released for ``patience`` seconds: then the next batch may
         exceed the budget. Return ``False`` if ``cancel`` was called; otherwise ``True``.
         """
         wanted = min(expected, self._max)

@@ -114,7 +114,7 @@ class PublisherChooser(Protocol):
 
 
 class Companion(Protocol):
-    """Handles a second publisher, which sends at the same time as the arbiter's current publisher.
+    """Handles a second publisher, which sends while the arbiter is subscribed to another publisher.
 
     The second publisher of ``take_until(other)``, for example, is ``other``. ``inner`` is the
     subscriber to the second publisher. The arbiter subscribes to the second publisher before it
@@ -142,9 +142,10 @@ class Companion(Protocol):
     ) -> tuple[BoundaryMetrics, ...]:
         """Return the metrics of an operator with two publishers, and of the operators above it.
 
-        The second publisher of ``take_until(other)``, for example, is ``other``. The result
-        contains ``above`` (the metrics of the operators above the current publisher), the metrics
-        of the operators above the second publisher and, if the operator has any, its own metrics.
+        The second publisher of ``take_until(other)``, for example, is ``other``. ``above``: the
+        metrics of the operators above the publisher to which the arbiter is subscribed now. The
+        result contains ``above``, the metrics of the operators above the second publisher and, if
+        the operator has metrics of its own, these metrics.
         """
 
 

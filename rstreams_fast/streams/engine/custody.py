@@ -181,10 +181,11 @@ class Custody:
     def wrap_function(
         self, fn: Function, *, makes: bool = False, last: bool = False, seeded: bool = False
     ) -> Function:
-        """Return a wrapper that removes its arguments from this record, and then calls ``fn``.
+        """Return a wrapper of ``fn``, a function that uses elements, as in ``map`` or ``flat_map``.
 
-        The record contains the undelivered elements. If ``fn`` raises or returns ``None``, the hook
-        of ``on_discard`` gets the removed arguments.
+        The wrapper removes its arguments from the record of undelivered elements, and then calls
+        ``fn``. If ``fn`` raises or returns ``None``, the hook of ``on_discard`` gets the removed
+        arguments.
 
         Args:
             fn: The user's function.
@@ -251,11 +252,11 @@ class Custody:
     def wrap_coroutine_function(
         self, fn: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Return a wrapper that removes its argument from this record, and then awaits ``fn``.
+        """Return a wrapper of ``fn``, the user's coroutine function for ``map_async``.
 
-        The record contains the undelivered elements. ``fn`` is the user's coroutine function for
-        ``map_async``, and its result is recorded. If ``fn`` raises or returns ``None``, the hook of
-        ``on_discard`` gets the argument.
+        The wrapper removes its argument from the record of undelivered elements. Then it awaits
+        ``fn``, and records the result of ``fn`` as undelivered. If ``fn`` raises or returns
+        ``None``, the hook of ``on_discard`` gets the argument.
         """
 
         @wraps(fn, updated=())

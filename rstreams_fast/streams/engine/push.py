@@ -240,10 +240,11 @@ class PushSubscription(OperatorSubscriber):
         self._drain()  # handle the events of threads that have entered the drain meanwhile
 
     def _most_coming(self) -> int:
-        """Return the maximum number of requested elements that are still to be processed.
+        """Return how many elements, at most, are still to be processed.
 
-        This includes the elements in ``_backlog``. After the end of the stream, return
-        ``UNBOUNDED``: then ``on_next`` accepts any element, and the drain loop drops it.
+        These are the elements in ``_backlog``, and the requested elements that have not come yet.
+        After the end of the stream, return ``UNBOUNDED``: then ``on_next`` accepts any element, and
+        the drain loop drops the element.
         """
         demand, outstanding = self._demand.value, self._outstanding
         if demand < 0:

@@ -49,17 +49,17 @@ class TimeMethods(Generic[T_co]):
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
         """Deliver each element with a delay of ``seconds``.
 
-        The delay begins when the element has come, the element is requested, and the previous
-        element is delivered.
+        The delay begins when the element has come, the subscriber has requested it, and the
+        previous element is delivered.
 
         ```text
         above   --1-2--3---------|
         below   -----1-----2-----3|
         ```
 
-        One element at a time is requested in advance (§1.1), so no elements are dropped or
-        buffered. Elements are delivered on threads that all streams share. An error is signalled
-        immediately.
+        Only one element at a time is requested from upstream in advance (§1.1), so no elements are
+        dropped or buffered. Elements are delivered on threads that all streams share. An error is
+        signalled immediately.
 
         Reactor: ``delayElements``; RxPY: ``delay``, which buffers all elements that come.
 

@@ -81,9 +81,9 @@ class _ExpandSubscription(FanIn):
         count = len(burst)
         self._mail.append((inner, burst))
         # Add the elements to ``_waiting`` before ``consumed`` counts them as received. In the other
-        # order ``_upward``, which makes requests on another thread, might see that a requested
-        # element has come, but not find it in ``_waiting``. Then it would request another element
-        # before it expands this one (calls the user's function with it).
+        # order ``_upward``, on another thread, might see that the requested element has come, but
+        # find ``_waiting`` empty. In depth-first order ``_upward`` would then request the next
+        # element too early: before the user's function was called with the element that has come.
         inner.consumed += count
         del burst  # drop the elements: an error's traceback would keep them alive (§3.13)
         self._enter()

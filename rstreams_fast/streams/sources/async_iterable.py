@@ -344,8 +344,9 @@ class _AsyncIterableSubscription(Drain):
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):
-            # The stream has ended before, which cancels ``__anext__``. An ``error`` whose
-            # ``__cause__`` is a CancelledError comes from that cancel. Report only other errors.
+            # The stream had already ended, and its end cancelled the running ``__anext__``. An
+            # ``error`` whose ``__cause__`` is a CancelledError comes from that cancel. Report only
+            # other errors.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod

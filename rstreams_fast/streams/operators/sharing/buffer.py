@@ -413,8 +413,9 @@ class MulticastBuffer(Generic[R]):
         # ``front``: the number of the next element for the subscriber that is furthest ahead. Only
         # subscribers count that want more elements than were requested from upstream.
         front = 0
-        # ``pace``: the cursor that decides how much room there is. If ``_gates`` (slow subscribers
-        # slow upstream down), this is the slowest subscriber's cursor, otherwise the fastest's.
+        # ``pace``: the cursor that decides how much room there is. If ``_gates`` is true, slow
+        # subscribers slow upstream down: ``pace`` is the slowest subscriber's cursor. Otherwise
+        # ``pace`` is the fastest subscriber's cursor.
         pace: Cursor | None = None
         for cursor in self.readers:
             limit, at = cursor.limit, cursor.at
