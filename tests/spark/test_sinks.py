@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,9 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.sinks.dead_letters import DeadLetterFile
+from rstreams_fast.spark.sinks.functions import FunctionSink
+from rstreams_fast.spark.sinks.sink import Frame, SinkOptions
 from tests.helpers import run_threads
 from tests.spark import sink_kills
 from tests.spark.http_service import HttpService
@@ -180,6 +184,33 @@ def test_the_same_rows_have_the_same_ids_until_job_batch_key_or_sink_are_others(
     changed = rows.selectExpr("n", "text", "part").where("n >= 5")
     again = ids(lambda fn: rs.write(changed, fn, job="a", key="n"))
     assert again == {n: by_key[n] for n in range(5, 20)}
+
+
+def test_only_a_write_with_a_name_is_repeated_under_the_same_ids(spark: Any) -> None:
+    rows = frame(spark, 20)
+    with HttpService() as service:
+        sink = rs.sinks.http(service.url, id_field="id")
+        for number in (1, 2):
+            rs.write(rows, sink)
+            assert list(service.seen()["ids"].values()) == [1] * 20 * number
+        for number in (1, 2):
+            rs.write(rows, sink, job="a")
+            assert list(service.seen()["ids"].values()) == [1] * 40 + [number] * 20
+
+
+def test_the_attempts_of_a_write_without_a_name_give_a_row_one_id(
+    spark: Any, tmp_path: Path
+) -> None:
+    place, rows = tmp_path / "sent", frame(spark, 20, 1)
+    fn = sink_of(place, is_async=True, gets_batches=False)
+    drain = FunctionSink(fn, SinkOptions()).drain(Frame(rows.schema, "", uuid.uuid4().hex))
+    task = cloudpickle.dumps(drain)
+    for _ in range(2):  # Spark gives each attempt of a task the same pickle
+        batch = pa.RecordBatch.from_pylist([row.asDict() for row in rows.collect()])
+        list(cloudpickle.loads(task)(iter([batch])))
+    first, second = noted(place)
+    assert len(first) == 20
+    assert first == second
 
 
 def test_a_journal_sends_no_row_again_but_those_of_another_batch(

@@ -159,7 +159,8 @@ class FunctionSink(Sink):
             raise ValueError(
                 "a journal needs job=: by this name a later write finds the answers of this write"
             )
-        version = self._version(frame.job, part)
+        # A write without a name has no repetition: its rows get ids that no other write gives.
+        version = self._version(frame.job or frame.run, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))
         outcomes = self._make_stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
         drain = _Drain(calls, outcomes, options.dead_letters, self._dead_letter_prefix(frame))
@@ -187,7 +188,8 @@ class FunctionSink(Sink):
     def _version(self, job: str, part: str) -> str:
         """Return a text that is part of the journal's version and of the ids of rows.
 
-        It distinguishes equal rows of different jobs, batches and targets.
+        It distinguishes equal rows of different jobs, batches and targets. ``job`` is the name of
+        the job, or the id of a write without a name.
         """
         return ascii((job, part, self._target))
 

@@ -50,8 +50,10 @@ def write(
     as often as ``retry`` says.
 
     If Spark repeats a task, the task sends its rows again. In the function, ``call_id(row)`` is the
-    same in each attempt, task and run of the job: so a service with idempotency keys stores each
-    row once. With a ``journal`` the rows that an earlier task has sent are not sent again.
+    same in each attempt and task of the write: so a service with idempotency keys stores each row
+    once. With ``job=`` a later run of the same job gives the rows the same ids; without ``job=``
+    each write gives new ids. With a ``journal`` the rows that an earlier task has sent are not sent
+    again.
 
     ```python
     import rstreams_fast.spark as rs
@@ -76,7 +78,7 @@ def write(
             ``on_complete`` has returned.
         job: The name of the job. A job with the same name is a repetition of the same job. The name
             is part of each ``call_id`` and of the keys of a journal; a journal needs it. Default:
-            no name.
+            no name; then the write is no repetition of another write.
         key: The columns that distinguish rows, for ``call_id``. Default: all columns; then equal
             rows have the same id.
         using: As in ``lookup``: the function gets the client as its first argument.
