@@ -253,6 +253,18 @@ def test_the_server_ends_with_the_block_and_sends_the_last_figures(metrics: rs.M
     assert last["parts"]["status"].startswith("Ended after")
 
 
+def test_a_connection_that_gets_no_thread_does_not_hinder_the_end(metrics: rs.Metrics) -> None:
+    with report.watch(metrics, page=True) as watch:
+        port = int(watch.url.split(":")[2].strip("/"))
+        before = threading.stack_size(1 << 60)  # no thread starts: no memory is so large
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+                assert connection.recv(1) == b""
+        finally:
+            threading.stack_size(before)
+        assert get(watch.url)[0] == 200
+
+
 def test_a_page_says_that_the_job_failed(metrics: rs.Metrics) -> None:
     with contextlib.suppress(LookupError), report.watch(metrics, page=True) as watch:
         events = urllib.request.urlopen(f"{watch.url}events", timeout=SECONDS)

@@ -130,8 +130,9 @@ class _Server(socketserver.TCPServer):
                 name="rstreams-page",
                 daemon=True,
             )
+            # Only a started thread removes its connection: if ``start`` fails, do not register it.
+            thread.start()
             self._connections[request] = thread
-        thread.start()
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
