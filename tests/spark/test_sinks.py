@@ -453,6 +453,20 @@ def test_a_row_by_itself_has_its_id_in_a_header(spark: Any) -> None:
             rs.write(rows, rs.sinks.http(service.url))
 
 
+def test_a_row_without_a_form_in_json_fails_in_its_first_attempt(
+    spark: Any, tmp_path: Path
+) -> None:
+    rows = frame(spark, 20, 1).selectExpr("n", "if(n = 7, double('nan'), n) value")
+    with HttpService() as service:
+        sink = rs.Policy(retry=rs.Retry(2, backoff=0.001))(rs.sinks.http(service.url, batch=20))
+        report = rs.write(rows, sink, on_failure=rs.dead_letters(tmp_path / "dead"))
+    assert (report.rows, report.dead, report.retried) == (19, 1, 0)
+    dead = spark.read.parquet(str(tmp_path / "dead")).first()
+    assert dead.n == 7
+    assert dead.outcome.attempts == 1
+    assert "Out of range float values are not JSON compliant" in dead.outcome.error.message
+
+
 @pytest.mark.slow
 def test_kills_of_workers_lose_no_row_and_give_none_two_ids() -> None:
     seed = secrets.token_hex(4)

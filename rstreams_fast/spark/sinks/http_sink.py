@@ -180,8 +180,9 @@ class HttpSink(CalledSink):
             try:
                 bodies.append(self._encode(row, own))
             except (TypeError, ValueError) as refused:
-                # Report the error for this row only, so that the other rows are sent.
-                results[place] = refused
+                # Report the error for this row only, so that the other rows are sent. By default
+                # ``Retry`` repeats a ValueError, but not a TypeError. This row would fail again.
+                results[place] = TypeError(f"the row has no form in JSON: {refused}")
             else:
                 ids.append(own)
                 places.append(place)
