@@ -210,6 +210,25 @@ def test_a_module_that_cannot_be_imported_is_a_mistake(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(("name", "shown"), [("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM")])
+def test_the_help_names_each_signal_that_gives_status_130(
+    name: str,
+    shown: str,
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(source.parent)
+    stopping = f"import signal\nsignal.raise_signal(signal.{name})\n"
+    source.with_name(f"stopping_{name}.py").write_text(stopping, encoding="utf-8")
+    assert run(source, *CALL, "--call", f"stopping_{name}:f") == 130
+    assert "stopped, and nothing was written" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert shown in told.partition("; 130 ")[2]
+
+
 def test_formats_are_those_that_are_documented(source: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         run(source, *CALL, "--format", "xml")

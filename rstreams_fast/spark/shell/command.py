@@ -31,7 +31,7 @@ _EPILOG: Final = (
     f"Exit status: {EXIT_OK} every row is in the output; {EXIT_FAILED} a call failed, or Spark, "
     f"and there is no output; {EXIT_WRONG} the command is wrong, or something is not installed, "
     f"and nothing was called; {EXIT_DEAD_LETTERS} the output is there, and some rows are dead "
-    f"letters; {EXIT_INTERRUPTED} stopped by Ctrl-C."
+    f"letters; {EXIT_INTERRUPTED} stopped by Ctrl-C or SIGTERM."
 )
 
 DEFAULT_CACHE: Final = 100_000
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
             failed = job.failed
             _print_error(f"stopped, but the output {options.output} is complete")
         except (CommandError, JobError) as failure:
-            if stopped:  # the error came only because Ctrl-C also ended Java
+            if stopped:  # the error came only because SIGTERM also ended Java
                 return _report_stopped(job)
             _print_error(str(failure))
             if isinstance(failure, CommandError):

@@ -32,7 +32,7 @@ EXIT_WRONG: Final = 2
 EXIT_DEAD_LETTERS: Final = 3
 """The output is complete, but some rows are dead letters: their calls failed."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C stopped the command. Shells use the same status."""
+"""Ctrl-C or SIGTERM stopped the command. Shells use the same status after Ctrl-C."""
 
 
 class CommandError(Exception):
