@@ -361,6 +361,16 @@ for arrow in (False, True):
     assert rows[0][0] and [x for (_, x) in rows] == list(range(1, 101))
     forgets = F.udf(lambda _: bool(json.__dict__.pop("state", 0)), "boolean")
     spark.range(1).select(forgets("id")).collect()
+
+def counted(column):
+    with (work / "counted").open("a") as file:
+        file.write(f"{len(column)} ")
+    return column
+
+rows = numbers.select(F.pandas_udf(counted, "long")("id")).collect()
+assert [x for (x,) in rows] == list(range(100))
+# A pandas_udf is not compared, so it is called once for each batch.
+assert sorted((work / "counted").read_text().split()) == ["20", "40", "40"]
 """
 )
 

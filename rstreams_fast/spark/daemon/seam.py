@@ -61,7 +61,8 @@ ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
 """Environment variable: names of functions whose calls must not overlap, separated by commas."""
 
 COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
-"""Environment variable: for how many first rows UDFs are also called one by one, to compare."""
+"""Environment variable: for how many first rows UDFs are also called one by one, to compare. UDFs
+that are called once per batch are not compared."""
 
 SPARK_CONCURRENCY_CONF: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -442,6 +443,8 @@ class _BatchTask(_Task):
     def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         super().__init__(True, fail_on_stopiteration)
         self._concurrency = _int_from_env(BATCHES)
+        # The task does not record the results of these UDFs. Calls one by one would be in vain.
+        self._rows_to_compare = 0
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
         """Return ``made``, a UDF that Spark has read. Record whether calls of it may overlap."""
