@@ -132,7 +132,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("array<int>", lambda: [[1], [1.5]], "1.5 is no whole number"),
     ("array<string>", lambda: [["ab"], "ab"], "str is no list"),
     ("map<string,int>", lambda: [{}, {"a": 1.5}], "1.5 is no whole number"),
-    ("map<string,int>", lambda: [{}, [("a", 1), ("a", 2)]], "a map has a key once"),
+    ("map<string,int>", lambda: [{}, [("a", 1), ("a", 2)]], "a map has a key twice"),
     ("struct<a:int,b:string>", lambda: [(1, "x"), (1, "x", 2)], "3 values for the 2 fields"),
     ("struct<a:int,b:string>", lambda: [{}, {"c": 2}], "fields .*c.* instead of .*a.*, .*b"),
 ]

@@ -468,7 +468,7 @@ def _check_unique(keys: list[Any]) -> None:
     except TypeError:  # lists and dicts have no hash: compare each key with all earlier keys
         twice = any(key in keys[:place] for place, key in enumerate(keys))
     if twice:
-        raise ValueError("a map has a key once")
+        raise ValueError("a map has a key twice")
 
 
 # -- converting whole batches to the declared schema -----------------------------------------------
