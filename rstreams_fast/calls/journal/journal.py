@@ -18,9 +18,10 @@ __all__ = ["Journal"]
 class Journal:
     """Stores each answer (result) when its call ends, so that no job pays for the same call again.
 
-    An answer is found by the function's name, its version, the declared types and the key. So a
-    retried task, a speculative copy and a restarted job find all earlier answers, even if the data
-    is partitioned differently.
+    An answer is found by the function's name, its version, the declared types and the key. If a
+    result has several columns, and always in ``map_batches``, the names of the columns count, too.
+    So a retried task, a speculative copy and a restarted job find all earlier answers, even if the
+    data is partitioned differently.
 
     Outside stages (such as ``rs.lookup``) no type is declared. There, answers must be plain values:
     ``None``, numbers, texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and
