@@ -160,7 +160,7 @@ class FunctionSink(Sink):
                 "a journal needs job=: by this name a later write finds the answers of this write"
             )
         # A write without a name has no repetition: its rows get ids that no other write gives.
-        version = self._version(frame.job or frame.run, part)
+        version = self._version(frame.job or frame.write_id, part)
         calls = self._make_calls(_RowIds(names, options.key or names, self._label, version))
         outcomes = self._make_stage(calls, version).as_map_fn(names, OUTCOME_COLUMN)
         drain = _Drain(calls, outcomes, options.dead_letters, self._dead_letter_prefix(frame))
@@ -182,7 +182,7 @@ class FunctionSink(Sink):
 
         It differs between sinks, because several sinks may write to the same directory.
         """
-        write = digest_of_text(frame.run, self._label, self._target)
+        write = digest_of_text(frame.write_id, self._label, self._target)
         return f"dead-{write}-{'' if frame.batch is None else frame.batch}-"
 
     def _version(self, job: str, part: str) -> str:

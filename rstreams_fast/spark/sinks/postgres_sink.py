@@ -304,7 +304,7 @@ class PostgresSink(Sink):
         """
         text = ascii((frame.job, _batch_number(frame), self.table))
         write = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        return f"rstreams_{write}_{frame.attempt[:16]}"
+        return f"rstreams_{write}_{frame.run_id[:16]}"
 
     def __repr__(self) -> str:
         return f"postgres({self.table!r})"

@@ -28,13 +28,14 @@ class Frame:
     schema: StructType
     job: str
     """The name of the job, or the id of the streaming query; empty if there is none."""
-    run: str
-    """The id of the write. If the write has a job name, its repetitions have the same id."""
+    write_id: str
+    """The id of the write. The repetitions of a write with a job name have the same id, and so have
+    all batches of a query."""
     batch: int | None = None
     """The number of the batch in a streaming query; ``None`` if the DataFrame is no stream."""
     files: tuple[str, ...] = ()
     """The files that the DataFrame reads, if this write may replace files of an earlier run."""
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The id of this one run of the write. Each repetition has another id."""
 
     @property

@@ -218,10 +218,10 @@ class Writer:
         if self._has_dead_letters and OUTCOME in names:
             raise ValueError(f"the frame has a column {OUTCOME!r}, which dead letters add")
         check_intervals(frame)
-        run = uuid.uuid4().hex if not job else hashlib.blake2b(job.encode()).hexdigest()[:32]
+        write_id = hashlib.blake2b(job.encode()).hexdigest()[:32] if job else uuid.uuid4().hex
         replaces = self._has_dead_letters and job and batch is None
         files = tuple(frame.inputFiles()) if replaces else ()
-        written, sink = Frame(schema, job, run, batch, files), self._sink
+        written, sink = Frame(schema, job, write_id, batch, files), self._sink
         drain = sink.drain(written)
         if not sink.begin(written):
             return WriteReport(repeated=True, seconds=time.monotonic() - begin)

@@ -169,7 +169,8 @@ class Point(NamedTuple):
     """A value of a metric: for one stage and, if the metric has a label, for one label value."""
 
     stage: str
-    label: str
+    label_value: str
+    """Empty if the metric has no label."""
     value: float
 
 
@@ -219,8 +220,8 @@ class MetricReader:
             values = spec.values(stage)
             if spec.grows:
                 values = self._never_decreasing(spec, stage, values)
-            for label, value in sorted(values.items()):
-                yield Point(stage.stage, label, value)
+            for label_value, value in sorted(values.items()):
+                yield Point(stage.stage, label_value, value)
 
     def _never_decreasing(
         self, spec: MetricSpec, stage: StageMetrics, values: Mapping[Any, float]

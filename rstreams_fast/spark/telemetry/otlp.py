@@ -192,7 +192,10 @@ class Client:
     def _metric(self, spec: MetricSpec, points: Sequence[Point], now: int) -> Metric:
         numbers = [
             NumberDataPoint(
-                _attributes(point.stage, spec.label, point.label), self._since, now, point.value
+                _attributes(point.stage, spec.label, point.label_value),
+                self._since,
+                now,
+                point.value,
             )
             for point in points
         ]

@@ -25,8 +25,8 @@ def prometheus_text(reading: Reading) -> str:
     for spec, points in reading.metrics:
         name = _name_of(spec)
         samples = [
-            f"{name}{_labels(stage=stage, **{spec.label or 'type': label})} {value}"
-            for stage, label, value in points
+            f"{name}{_labels(stage=stage, **{spec.label or 'type': label_value})} {value}"
+            for stage, label_value, value in points
         ]
         if samples:
             lines += [*_header_lines(name, spec, "counter" if spec.grows else "gauge"), *samples]
