@@ -244,7 +244,7 @@ class SerializedProcessor(Generic[T, U]):
         "__weakref__": None,
         "_processor": None,
         "_signals": None,
-        "on_next": "Hand an element on, or leave it in the mailbox. Any thread.",
+        "on_next": "Deliver an element, or put it into the mailbox. Any thread may call this.",
     }
 
     __reduce__ = not_picklable
