@@ -52,7 +52,8 @@ def call_id(*key: Any) -> str:
     The function of a stage and a function with a ``Policy`` may call ``call_id``. The id is a text
     of 32 hexadecimal digits: a digest of the function's name, the version of its ``Journal`` and
     the key of the call. So the id is the same in each attempt, task and job. It is made of the
-    values at the start of the call, even if the function has changed a list in its arguments.
+    values at the start of the call, even if the function has changed a list in its arguments. In a
+    sink of ``write`` the id also depends on ``job=``; without ``job=`` each write gives new ids.
 
     A stage provides ids only if the name ``call_id`` is in the code of its function, or of a
     function that this code names. Other stages do not spend time on ids.
