@@ -65,8 +65,9 @@ SPARK_STAGES: Final = 256
 the metrics of partitions that are not done. Both are needed if Spark makes another attempt."""
 
 MOST_KEPT: Final = 256
-"""The maximum length of ``Sums.kept``. If it is longer, its earliest elements are passed to
-``Sums.add``. Of these, only runs with the state ``stopped`` count for their partition."""
+"""If ``Sums.kept`` is longer than this, the partition runs of each task attempt become one element.
+If it is still longer, its earliest elements are passed to ``Sums.add``, except those whose task
+still runs. Of these, only runs with the state ``stopped`` count for their partition."""
 
 Place = tuple[str, int, int]
 """Identifies a partition: the key of the stage, the number of its Spark stage, the partition's
@@ -88,7 +89,7 @@ class Sums:
         covered: The partitions in the sums, by the stage's key and Spark's number of the stage. The
             latest stages are last.
         kept: Ended partition runs that are not in the sums yet, because their task still runs or
-            their partition is not done.
+            their partition is not done. An element may be the sum of several runs of one attempt.
         absorbed: The names of files whose partition runs are in this object. The files may still
             exist.
     """
@@ -136,7 +137,7 @@ class Sums:
             total.repeated_attempts += run.attempts
             return
         _sum_into(total, [total, run] if total.partitions else [run])
-        total.partitions += 1
+        total.partitions += run.partitions
         if run.spark_stage >= 0:
             place = run.key, run.spark_stage
             # Remove and insert the entry, so that the latest Spark stage is last.
@@ -346,14 +347,33 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
             sums.kept.append(run)
         else:
             sums.add(run, counts=counts)
-    for run in sums.kept[:-MOST_KEPT]:
-        sums.add(run, counts=run.state == "stopped")
-    del sums.kept[:-MOST_KEPT]
+    if len(sums.kept) > MOST_KEPT:
+        kept, sums.kept = _merged_attempts(sums.kept), []
+        surplus = len(kept) - MOST_KEPT
+        for run in kept:
+            # Keep a run whose task still runs: if the sums covered its partition, the later runs of
+            # the same attempt would not count.
+            if surplus > 0 and run.task not in running_tasks:
+                sums.add(run, counts=run.state == "stopped")
+                surplus -= 1
+            else:
+                sums.kept.append(run)
     sums.covered = {place: some for place, some in sums.covered.items() if place in latest}
     sums.absorbed = absorbed
     sums.write(file)
     for name in absorbed:
         (folder / name).unlink(missing_ok=True)
+
+
+def _merged_attempts(runs: list[StageMetrics]) -> list[StageMetrics]:
+    """Return ``runs`` with one element for each task attempt of a partition, in the same order."""
+    attempts: dict[tuple[Place, int, int], list[StageMetrics]] = {}
+    for run in runs:
+        attempts.setdefault((_place_of(run), run.task, run.attempt), []).append(run)
+    for first, *others in attempts.values():
+        _sum_into(first, [first, *others])
+        first.partitions += sum(run.partitions for run in others)
+    return [first for first, *_ in attempts.values()]
 
 
 def _has_ended(run: StageMetrics, own: str) -> bool:

@@ -316,6 +316,22 @@ def test_what_has_ended_is_added_up_by_the_same_rules(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("state", ["done", "stopped"])
+def test_all_runs_of_a_task_with_many_partitions_count(tmp_path: Path, state: str) -> None:
+    """As with ``coalesce``, or with a limit before it: a task has more runs than are kept."""
+    metrics, runs = rs.Metrics(tmp_path), 400
+    place = {"spark_stage": 1, "partition": 0, "task": 7}
+    for _ in range(runs):
+        end(metrics, state, **place)
+    total = metrics.totals()
+    assert (total.state, total.partitions, total.rows_out) == (state, runs, 7 * runs)
+    for task in range(8, 8 + 64):  # later tasks, so that the first one's runs are added up
+        end(metrics, state, spark_stage=1, partition=task, task=task)
+    total = metrics.totals()
+    assert (total.partitions, total.rows_out) == (runs + 64, 7 * (runs + 64))
+    assert (total.attempts, total.repeated_attempts) == (10 * (runs + 64), 0)
+
+
 @pytest.mark.slow
 def test_files_of_processes_that_are_gone_are_added_up(tmp_path: Path) -> None:
     """As where each task has its own process; one that dies while it does so harms nothing."""
