@@ -139,8 +139,11 @@ class AdaptiveGate:
         self._waiting.append(future)
         try:
             await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
+        except BaseException:
+            if not future.done():
+                # The coroutine was closed while it waited: admit no call that nobody makes.
+                self._waiting.remove(future)
+            elif not future.cancelled():
                 self.leave()
             raise
 

@@ -101,6 +101,18 @@ async def test_the_longest_word_of_the_service_counts() -> None:
     assert loop.time() >= begin + 0.3
 
 
+async def test_a_call_that_is_closed_while_it_waits_takes_no_place() -> None:
+    loop = asyncio.get_running_loop()
+    gate = AdaptiveGate(CallSettings(Counters, concurrency=1), loop, Counters("", ""))
+    await gate.acquire()
+    waiting = gate.acquire()
+    waiting.send(None)
+    waiting.close()
+    gate.leave()
+    with pytest.raises(StopIteration):  # it waits for nothing
+        gate.acquire().send(None)
+
+
 async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
     seen: list[float] = []
     gate = AdaptiveGate(
