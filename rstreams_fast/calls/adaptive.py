@@ -166,13 +166,15 @@ class AdaptiveGate:
                 if isinstance(as_timeout(error), TimeoutError):
                     gradient.answered(begun_in, monotonic() - started)
                 raise
-            if self._lists and (throttled := longest_retry_after(result)) is not None:
-                gradient.refused(begun_in, self._running)
-                self._hold(throttled.seconds)
             else:
-                gradient.answered(begun_in, monotonic() - started)
-            self._counts.concurrency = int(gradient.limit)
-            return result
+                if self._lists and (throttled := longest_retry_after(result)) is not None:
+                    gradient.refused(begun_in, self._running)
+                    self._hold(throttled.seconds)
+                else:
+                    gradient.answered(begun_in, monotonic() - started)
+                return result
+            finally:
+                self._counts.concurrency = int(gradient.limit)
 
         return call
 

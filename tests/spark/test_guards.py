@@ -130,6 +130,24 @@ async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
     assert len(seen) == 1
 
 
+async def test_a_limit_that_changes_at_a_failed_call_is_counted() -> None:
+    loop, counters = asyncio.get_running_loop(), Counters("", "")
+    gate = AdaptiveGate(CallSettings(Counters, concurrency=64), loop, counters)
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    call = gate.wrap(fails)
+    await gate.acquire()
+    with pytest.raises(rs.RetryAfter):
+        await call(rs.RetryAfter(0))
+    assert counters.concurrency == int(gate._gradient.limit) == 1
+    gate._gradient.limit = 7.0
+    with pytest.raises(TimeoutError):
+        await call(TimeoutError())
+    assert counters.concurrency == int(gate._gradient.limit) == 7
+
+
 # -- the circuit -----------------------------------------------------------------------------------
 class Clock:
     now = 0.0
