@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.calls.limits.blocking import BlockingGate
 from tests.helpers import (
     DEADLINE,
     Counted,
@@ -420,3 +421,32 @@ def test_an_exception_of_a_signal_keeps_no_permit(file: str, function: str, name
         code_of.clear()
         assert start_thread(work).result() == 1
         assert nth > 1 or code_of
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [("hold", (0.0,)), ("spend", ((1.0,),)), ("adopt_remaining", ((99.0,), (1.0,)))],
+)
+def test_an_exception_of_a_signal_keeps_no_loop(
+    method: str, args: tuple[Any, ...], name: str
+) -> None:
+    units = {"tokens": rsf.per_second(1000)}
+    gate = BlockingGate(rsf.Limit(name, scope="process", units=units, weigh=len))
+
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name == "_run" and code.co_filename.endswith("blocking.py"):
+            sys.settrace(None)
+            raise Problem(method)
+
+    def work() -> None:
+        gate.release(gate.take((1.0,)))
+        sys.settrace(strike)
+        try:
+            with pytest.raises(Problem):
+                getattr(gate, method)(*args)
+        finally:
+            sys.settrace(None)
+
+    start_thread(work).result()
+    wait_until(lambda: not limit_threads(), "the end of the loop's thread")

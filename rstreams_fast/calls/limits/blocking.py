@@ -81,21 +81,26 @@ class BlockingGate:
     def hold(self, seconds: float) -> None:
         """Let no call under the limit start for ``seconds``."""
         loop = self._enter()
-        loop.hold(seconds)
-        loop.leave()
+        try:
+            loop.hold(seconds)
+        finally:  # a signal handler may raise
+            loop.leave()
 
     def spend(self, change: tuple[float, ...]) -> None:
         """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
         if any(change):
-            loop = self._enter()
-            loop.run_with_gate(lambda gate: gate.spend(change))
-            loop.leave()
+            self._run_with_gate(lambda gate: gate.spend(change))
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
+        self._run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
+
+    def _run_with_gate(self, what: Callable[[PermitGate], object]) -> None:
         loop = self._enter()
-        loop.run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
-        loop.leave()
+        try:
+            loop.run_with_gate(what)
+        finally:
+            loop.leave()
 
 
 class TimedGate:
