@@ -13,6 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits.permits import PermitGate
 from tests.helpers import DEADLINE
 
 LIMIT = rsf.Limit("nested", concurrency=2, scope="process")
@@ -158,6 +159,27 @@ def test_cancelled_calls_use_up_no_rate(scope: Any, words: dict[str, Any]) -> No
         await asyncio.wait(tasks)
         call = policy(inner)
         await asyncio.wait_for(asyncio.gather(call(1), call(2)), DEADLINE)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("scope", ["process", "executor"])
+def test_calls_that_are_cancelled_while_they_are_held_back_leave_nothing(scope: Any) -> None:
+    limit = rsf.Limit(uuid.uuid4().hex, concurrency=2, scope=scope)
+
+    async def run() -> None:
+        gate = PermitGate(limit, asyncio.get_running_loop())
+        gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+        gate.hold(60)
+        for _ in range(3):
+            waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+            await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        source: Any = gate._source
+        assert source._shared.pace._free == []
+        gate.close()
 
     asyncio.run(run())
 

@@ -143,10 +143,13 @@ class Pace:
         """Return the clocks after the call that had reserved ``start`` was given up.
 
         With units, only the units are given back, not the start time. Without units, a later call
-        of this process gets the start time, or the clock of the rate goes back.
+        of this process gets the start time, or the clock of the rate goes back. Without a rate and
+        units there is nothing to give back.
         """
         if self._units:
             return self.spend(0.0, clocks, tuple(-weight for weight in weights))
+        if not self._interval:  # without a rate, the call had only waited for ``not_before``
+            return clocks
         reserved, free = clocks[0], self._free
         bisect.insort(free, start)
         # If the latest reserved start is free again, set the clock of the rate back by one call.
