@@ -267,6 +267,23 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
         assert worker.result() == [0]
 
 
+async def test_limits_that_are_made_anew_are_served_at_one_address(name: str) -> None:
+    """As for each micro-batch of a stream. The one made last is newer than another one before."""
+    first, other, *equal = (
+        rs.Limit(name, concurrency=count, scope="job") for count in (1, 2, 1, 1, 1)
+    )
+    assert other.served_at != first.served_at
+    assert {limit.served_at for limit in equal} == {first.served_at}
+    async with stages(other) as (stage,):
+        before = await stage.begin_all(2)
+        async with stages(first) as (last,):  # from now on, one call at a time
+            waiting = last.waiting()
+            before[0].end()
+            assert await is_not_granted(waiting)
+            before[1].end()
+            (await soon(waiting)).end()
+
+
 # -- a driver in a process of its own --------------------------------------------------------------
 
 

@@ -159,10 +159,7 @@ class _Permits:
         self._most_under_way = late
         for lease in self._leases:
             lease.tell_pace(numbers)
-        if self._start_timer is not None:
-            self._start_timer.cancel()
-            self._start_timer = None
-        self._grant()
+        self._grant_anew()
 
     def ask(self, lease: _Lease, weights: tuple[float, ...]) -> None:
         lease.requests.append(weights)
@@ -554,10 +551,13 @@ def serve(name: str, numbers: Numbers) -> Address:
     """Serve the permits of the limit ``name`` in this process; return the address. Thread-safe."""
     with _lock:
         server = _running()
-        number = server.indexes.get((name, numbers))
+        key = name, numbers._replace(made=0.0)  # a job may make an equal limit for each micro-batch
+        number = server.indexes.get(key)
         if number is None:
-            number = server.indexes[name, numbers] = len(server.services)
+            number = server.indexes[key] = len(server.services)
             server.services.append((server.permits_by_name.setdefault(name, _Permits()), numbers))
+        elif not callable(found := server.services[number]) and found[1].made < numbers.made:
+            server.services[number] = found[0], numbers
         return Address(server.host, server.port, server.token, number)
 
 
