@@ -381,8 +381,8 @@ class _LeasedAccount:
             except OSError as failed:
                 self._connection = None
                 # The driver counts the whole lease of a broken connection as spent. So report only
-                # what the calls have spent beyond the lease.
-                used = {unit: max(0.0, -rest.get(unit, 0.0)) for unit in used}
+                # what the calls have spent beyond the lease: the whole amount if it was empty.
+                used = {unit: max(0.0, -rest.get(unit, -of)) for unit, of in used.items()}
                 hopeless = isinstance(failed, ConnectionRefusedError) and not self._leased_at
                 if hopeless or time.monotonic() >= until:
                     lost = StageError(f"nobody keeps the budget {self._name!r} any more")

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import pickle
+import socket
 import threading
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.budget import account_of
 from tests.helpers import wait_until
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import K, parts, values
@@ -262,6 +264,23 @@ def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
     gc.collect()
     wait_until(lambda: budget.left == {"calls": 97}, "that the lease has come back")
     assert budget.spent == {"calls": 3}
+
+
+def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(name: str) -> None:
+    budget = rs.Budget(name, money=1.0)
+    account: Any = account_of(of_a_worker(budget))
+    account.refill()
+    _, left = account.amounts()
+    assert account.take(left)
+    account_of(budget).add({"money": 1.0})
+    account.refill()
+    assert account.amounts() == ({}, {})  # nothing is left, and a call is in flight
+    account.add({"money": 0.5})
+    with account._connection as connection:
+        connection.shutdown(socket.SHUT_RDWR)
+        account._spent_until = 0.0  # ask again at once
+        account.refill()
+    assert budget.spent == {"money": left["money"] + 1.0 + 0.5}
 
 
 def pay(k: int) -> int:
