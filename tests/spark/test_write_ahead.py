@@ -18,11 +18,11 @@ import pytest
 
 from rstreams_fast.calls.journal import answers as journal_answers
 from rstreams_fast.calls.journal import write_ahead
-from rstreams_fast.calls.journal.levels import SegmentLevels
-from rstreams_fast.calls.journal.segments import Folder
+from rstreams_fast.calls.journal.levels import SEGMENTS_PER_MERGE, SegmentLevels
+from rstreams_fast.calls.journal.segments import Folder, table_of
 from rstreams_fast.calls.journal.write_ahead import Log, records_of
 from rstreams_fast.calls.journal.writer import JournalWriter
-from rstreams_fast.calls.keys import KeyDigest
+from rstreams_fast.calls.keys import KEY_BYTES, KeyDigest
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.worker.answer_forms import ColumnForm
 from rstreams_fast.spark.worker.values.conversions import Columns
@@ -310,6 +310,32 @@ class Failing(Folder):
             self._check()
             raise OSError("no write")
         return super().write(table, since)
+
+
+def test_a_segment_that_is_gone_keeps_no_other_from_being_merged(uri: str) -> None:
+    """As where other processes merge, or ``max_bytes`` removes the oldest."""
+    folder = Folder(uri, "place")
+    levels = SegmentLevels(folder)
+
+    def add(count: int, removed: int) -> None:
+        for number in range(count):
+            table = table_of([os.urandom(KEY_BYTES)], pa.array([number]))
+            name = folder.write(table)
+            if number < removed:
+                folder.remove(name)
+            levels.add(name, table.nbytes)
+
+    add(SEGMENTS_PER_MERGE, removed=1)
+    assert len(files(uri)) == 1
+    add(3, removed=1)
+    assert len(files(uri)) == 3
+    merged = levels.merge_all()
+    assert merged is not None
+    assert [file.name for file in files(uri)] == [merged[0]]
+    add(2, removed=1)
+    last = levels.merge_all()
+    assert last is not None
+    assert {file.name for file in files(uri)} == {merged[0], last[0]}
 
 
 @pytest.mark.usefixtures("small_segments")

@@ -37,21 +37,34 @@ class SegmentLevels:
                 if len(group) < SEGMENTS_PER_MERGE and sum(group.values()) < LARGE_BYTES:
                     return
                 self._levels[level] = {}
-            merged = self._folder.merge(list(group))
-            if merged is None:  # another process has merged or removed some files
+            merged = self._merge(group)
+            if merged is None:
                 return
-            name, size = merged.name, merged.size
+            name, size = merged
             level += 1
 
     def merge_all(self) -> tuple[str, int] | None:
         """Merge all segment files of this object, and forget them. Return the new name and bytes.
 
-        Returns ``None`` if there was no file, or if another process has merged or removed some.
+        Returns ``None`` if there was no file, or if other processes have merged or removed all.
         """
         with self._lock:
             levels, self._levels = self._levels, []
         rest = [segment for level in reversed(levels) for segment in level.items()]
-        if len(rest) == 1:
-            return rest[0]
-        merged = self._folder.merge([name for name, _ in rest])
+        if len(rest) < 2:  # noqa: PLR2004 - one is merged already
+            return rest[0] if rest else None
+        return self._merge(dict(rest))
+
+    def _merge(self, segments: dict[str, int]) -> tuple[str, int] | None:
+        """Merge ``segments``, or if some were removed, the others. Return the new name and bytes.
+
+        If one file is left, return this file. Returns ``None`` if the files cannot be merged.
+        """
+        merged = self._folder.merge(list(segments))
+        if merged is None:  # maybe another process has merged or removed some files
+            names = self._folder.names()
+            rest = [(name, size) for name, size in segments.items() if name in names]
+            if len(rest) == 1:
+                return rest[0]
+            merged = self._folder.merge([name for name, _ in rest])
         return None if merged is None else (merged.name, merged.size)
