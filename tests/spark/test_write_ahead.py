@@ -338,6 +338,20 @@ def test_a_segment_that_is_gone_keeps_no_other_from_being_merged(uri: str) -> No
     assert {file.name for file in files(uri)} == {merged[0], last[0]}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_segments_that_were_merged_keep_no_space_on_the_disk(uri: str) -> None:
+    folder, keys = Folder(uri, "place"), [os.urandom(KEY_BYTES) for _ in range(3)]
+    names = [folder.write(table_of([key], pa.array([n]))) for n, key in enumerate(keys)]
+    answers = journal_answers.Answers(folder, ColumnForm(Columns(["v"], [pa.int64()])))
+    answers.refresh()
+    assert [answers.get(key) for key in keys] == [0, 1, 2]
+    assert folder.merge(names) is not None
+    answers.refresh()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert [line for line in maps if uri in line and line.endswith("(deleted)")] == []
+    assert [answers.get(key) for key in keys] == [0, 1, 2]
+
+
 @pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("failing", [{1}, {2}, {1, 2, 4}, {3, 4, 6}])
 def test_what_a_failed_write_leaves_is_in_the_logs_and_written_later(

@@ -140,10 +140,12 @@ class Answers:
         if 2 * len(found & self._seen) < len(self._seen):
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
-            # Drop all batches: a mapped batch of a removed file keeps the space of the file on the
-            # disk.
+            # Drop all batches, and the readers of removed files: a removed file keeps its space on
+            # the disk while it is mapped.
             self._batches.clear()
             self._bytes = 0
+            for name in self._readers.keys() - found:
+                del self._readers[name]
         for name in sorted(found - self._seen):
             run = None
             try:
