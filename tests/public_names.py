@@ -47,7 +47,7 @@ INTERNAL = {
     "CallCounts": {
         *("ambient", "attempted", "count_again", "count_cached_failure", "count_failure"),
         *("count_latency", "count_open", "count_success", "count_timeout", "timed", "timing"),
-        *("update_waits", "waits_after"),
+        *("forget_successes", "update_waits", "waits_after"),
     },
     "Sink": {"begin", "commit", "drain", "finish"},
     "StreamStage": {"work"},

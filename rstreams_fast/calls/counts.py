@@ -199,6 +199,10 @@ class CallCounts:
         """Record that a call has succeeded, so that ``count_failure`` logs no warning."""
         self._any_success[0] = True
 
+    def forget_successes(self) -> None:
+        """Undo all calls of ``count_success``, because no result has the declared type so far."""
+        self._any_success[0] = False
+
     def count_failure(self, error: BaseException) -> None:
         """Count a call that failed after all its attempts.
 

@@ -125,6 +125,22 @@ def test_answers_that_are_not_as_declared_count_among_the_failures() -> None:
         outcomes(most, [4, 7, 7])
 
 
+@pytest.mark.parametrize(("fits", "told"), [(0, 1), (1, 0)])
+def test_it_is_told_if_no_answer_is_as_declared(
+    fits: int, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def unfit(k: int) -> Any:
+        return k if k < fits else "N/A"
+
+    unfit.__qualname__ = unfit.__name__ = f"unfit_{fits}"
+    found = outcomes(made(rs.lookup, unfit, pa.int64(), **ON_FAILURE), range(200))
+    assert sum(value["error"] is None for value in found) == fits
+    texts = [record.getMessage() for record in caplog.records]
+    assert ["the first 100 calls have all failed with TypeError" in it for it in texts] == (
+        [True] * told
+    )
+
+
 async def forgets(_: int) -> Any:
     return asyncio.get_running_loop().create_future()
 

@@ -49,6 +49,8 @@ class RowFailures:
         self._most = options.at_most
         self._counters = counters
         self._ended = self._failed = 0
+        self._any_fits = False
+        """Whether a result of a call fits its declared type, as far as ``accept`` was told."""
 
     def wrap(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
@@ -81,10 +83,18 @@ class RowFailures:
 
         Return the result of a failed call, as ``on_failure`` declares.
         """
-        # The wrapper from ``wrap`` has counted the call. Undo this: ``_count`` counts it again.
+        # The wrapper from ``wrap`` has counted the call as a success. Undo this: ``_count`` counts
+        # the call again.
         self._ended -= 1
+        if not self._any_fits:
+            self._counters.forget_successes()
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
+
+    def accept(self, results: list[Any]) -> None:
+        """Note that ``results`` fit the declared type. ``None`` stands for a row without a call."""
+        if self._as_outcomes and not self._any_fits:
+            self._any_fits = any(result is not None and result.error is None for result in results)
 
     def _count(self, error: BaseException | None) -> None:
         self._ended += 1

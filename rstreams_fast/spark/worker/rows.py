@@ -282,6 +282,8 @@ class ResultColumns:
             results = [self._result_or_failure(*each, key_at) for each in enumerate(results)]
             values = self._values_of(results)
             arrays = self._convert(values, key_at)
+        else:
+            self.failures.accept(results)
         if results:
             nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
@@ -307,6 +309,7 @@ class ResultColumns:
             self._convert(self._values_of([result]), lambda _: key_at(index))
         except (TypeError, ValueError) as mismatch:
             return self.failures.refuse(result, mismatch)
+        self.failures.accept([result])
         return result
 
     def _adapt_bounds(self, bytes_per_row: float) -> None:
