@@ -66,8 +66,8 @@ the metrics of partitions that are not done. Both are needed if Spark makes anot
 
 MOST_KEPT: Final = 256
 """If ``Sums.kept`` is longer than this, the partition runs of each task attempt become one element.
-If it is still longer, its earliest elements are passed to ``Sums.add``, except those whose task
-still runs. Of these, only runs with the state ``stopped`` count for their partition."""
+If it is still longer, its earliest elements are passed to ``Sums.add``, except those whose task may
+still run. Of these, only runs with the state ``stopped`` count for their partition."""
 
 Place = tuple[str, int, int]
 """Identifies a partition: the key of the stage, the number of its Spark stage, the partition's
@@ -88,8 +88,9 @@ class Sums:
         stages: A sum for each stage.
         covered: The partitions in the sums, by the stage's key and Spark's number of the stage. The
             latest stages are last.
-        kept: Ended partition runs that are not in the sums yet, because their task still runs or
-            their partition is not done. An element may be the sum of several runs of one attempt.
+        kept: Ended partition runs that are not in the sums yet, because their task may still run,
+            or their partition is not done. An element may be the sum of several runs of one
+            attempt.
         absorbed: The names of files whose partition runs are in this object. The files may still
             exist.
     """
@@ -341,7 +342,7 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
         chosen = [] if found.covers(run) else counting.get(_place_of(run), [])
         counts = any(one.run == run.run for one in chosen)
         settled = run.spark_stage < 0 or all(one.state == "done" for one in chosen)
-        if (counts and run.task >= 0 and run.task in running_tasks) or (
+        if (counts and run.task >= 0 and _may_continue(run, running_tasks)) or (
             chosen and not settled and (run.key, run.spark_stage) in latest
         ):
             sums.kept.append(run)
@@ -351,9 +352,9 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
         kept, sums.kept = _merged_attempts(sums.kept), []
         surplus = len(kept) - MOST_KEPT
         for run in kept:
-            # Keep a run whose task still runs: if the sums covered its partition, the later runs of
-            # the same attempt would not count.
-            if surplus > 0 and run.task not in running_tasks:
+            # Keep a run whose task may still run: if the sums covered its partition, the later runs
+            # of the same attempt would not count.
+            if surplus > 0 and not _may_continue(run, running_tasks):
                 sums.add(run, counts=run.state == "stopped")
                 surplus -= 1
             else:
@@ -363,6 +364,14 @@ def _fold_into(folder: Path, file: Path, own: str, present: int) -> None:
     sums.write(file)
     for name in absorbed:
         (folder / name).unlink(missing_ok=True)
+
+
+def _may_continue(run: StageMetrics, running_tasks: set[int]) -> bool:
+    """Whether the task of an ended partition ``run`` may begin further partition runs.
+
+    Another process that is alive may be between two partition runs of its task.
+    """
+    return run.task in running_tasks or (run.pid != os.getpid() and not is_lost(run))
 
 
 def _merged_attempts(runs: list[StageMetrics]) -> list[StageMetrics]:

@@ -22,6 +22,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.runs import declare, process_of
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 from tests.helpers import DEADLINE, run_python, start_thread, wait_until
+from tests.spark.processes import OtherProcess
 from tests.spark.stages import K, parts, values
 
 
@@ -330,6 +331,40 @@ def test_all_runs_of_a_task_with_many_partitions_count(tmp_path: Path, state: st
     total = metrics.totals()
     assert (total.partitions, total.rows_out) == (runs + 64, 7 * (runs + 64))
     assert (total.attempts, total.repeated_attempts) == (10 * (runs + 64), 0)
+
+
+ENDING = """
+import sys
+import rstreams_fast.spark as rs
+from tests.spark.test_metrics import end
+
+metrics = rs.Metrics(sys.argv[1])
+for line in sys.stdin:
+    for _ in range(int(line)):
+        end(metrics, spark_stage=1, partition=0, task=7)
+    print("ended", flush=True)
+"""
+
+
+def test_a_task_of_another_process_goes_on_after_its_runs_are_added_up(tmp_path: Path) -> None:
+    """While this process adds up, the task of the other one is between two of its partitions."""
+    metrics = rs.Metrics(tmp_path)
+
+    def check(runs: int) -> None:
+        total = metrics.totals()
+        assert (total.partitions, total.rows_out) == (runs, 7 * runs)
+        assert total.repeated_attempts == 0
+
+    with OtherProcess(ENDING, str(tmp_path)) as other:
+        assert other.tell(40) == "ended"
+        for _ in range(40):
+            end(metrics, spark_stage=1, partition=1, task=8)
+        check(80)
+        assert other.tell(40) == "ended"
+        check(120)
+    for _ in range(40):
+        end(metrics, spark_stage=1, partition=1, task=8)
+    check(160)
 
 
 @pytest.mark.slow
