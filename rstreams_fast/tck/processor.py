@@ -84,6 +84,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     )
     settings: ClassVar[tuple[str, ...]] = (
         *PublisherVerification.settings,
+        "delivers_at_end",
         "buffer_size",
         "coordinated_emission",
     )

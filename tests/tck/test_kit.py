@@ -107,6 +107,13 @@ def test_a_setting_that_cannot_be_meant_is_refused(setting: str, value: Any) -> 
         getattr(verification, SPEC109)()
 
 
+@pytest.mark.parametrize("kind", VERIFICATIONS)
+def test_every_setting_that_a_kind_inherits_is_checked(kind: str) -> None:
+    verification = VERIFICATIONS[kind]
+    inherited = {name for base in verification.__mro__ for name in getattr(base, "settings", ())}
+    assert inherited == set(verification.settings)
+
+
 class OfRange(PublisherVerification):
     __test__ = False
     not_claimed = NO_REGISTRY
