@@ -2,8 +2,8 @@
 
 To add an operator, add an entry: a class in the file of its kind, derived from ``Op``. Its fields
 are its arguments. It says what it makes of a list (``model``), how many elements it may ask for
-(``asks``), how it is built (``build``), how it may stand over any stream (``uses``), what it drops,
-holds and needs (the flags), and what it refuses (``type_errors``, ``value_errors``).
+(``asks``), how it is built (``build``), how it may stand over any stream (``uses``), and what it
+drops, holds and needs (the flags). What it refuses stands in ``tests/streams/test_arguments.py``.
 
 ``make test ARGS="tests -k NAME"`` runs everything that reads one entry.
 """
