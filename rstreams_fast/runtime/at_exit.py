@@ -6,7 +6,7 @@ import atexit
 import threading
 from collections.abc import Callable
 
-from rstreams_fast.errors import WorkDroppedError, expect
+from rstreams_fast.errors import WorkDroppedError, expect, report_unraisable
 
 __all__ = ["call_at_exit", "is_exiting", "must_be_daemon"]
 
@@ -72,4 +72,9 @@ def _note_exit() -> None:
 def _call_all() -> None:
     _note_exit()
     for callback in reversed(_callbacks):
-        callback()
+        try:
+            callback()
+        except BaseException as error:
+            # Report even Ctrl-C, and go on. After an exception here, Python would call no other
+            # exit function, neither ours nor those of concurrent.futures, and join no threads.
+            report_unraisable(error, "the interpreter exit", callback)

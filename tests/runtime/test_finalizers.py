@@ -177,6 +177,25 @@ def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -
     assert "refused by the exit" not in told
 
 
+RAISES_AT_EXIT = """
+from rstreams_fast.runtime.at_exit import call_at_exit
+
+def raises():
+    raise {error}
+
+call_at_exit(lambda: print("called"))
+call_at_exit(raises)
+"""
+
+
+@pytest.mark.parametrize("error", ["ValueError", "KeyboardInterrupt"])
+def test_what_one_call_at_exit_raises_is_reported_and_the_others_are_made(error: str) -> None:
+    done = run_python("-c", RAISES_AT_EXIT.format(error=error))
+    assert done.stdout == "called\n"
+    assert "Exception ignored in the interpreter exit" in done.stderr
+    assert error in done.stderr
+
+
 def test_a_program_of_greenlets_ends_in_silence(patch_of_greenlets: str) -> None:
     """Its patch replaces ``threading.local`` by one that fails when greenlets are gone."""
     program = f"{patch_of_greenlets}\nimport rstreams_fast.streams"
