@@ -153,8 +153,10 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
 def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) -> Stream[Any]:
     """Return a stream of the record batches (``pyarrow.RecordBatch``) of any tabular Arrow data.
 
-    No data are copied. A table is read anew for each subscriber. A ``RecordBatchReader`` serves one
-    subscriber, and is closed at the end. Others get a ``RuntimeError`` by ``on_error``.
+    No data are copied. A table is read anew for each subscriber. An iterator, such as a
+    ``RecordBatchReader``, serves one subscriber, and is closed at the end. Others get a
+    ``RuntimeError`` by ``on_error``. Subscribe only once to any other object that gives its batches
+    once: the package cannot recognize such an object, and a second stream may be empty.
 
     Args:
         source: An object with ``__arrow_c_array__`` (one record batch), or with

@@ -371,6 +371,26 @@ def test_a_reader_is_read_as_it_is_asked_for_and_once() -> None:
     assert read == [0, 1]
 
 
+def test_a_reader_of_another_library_is_read_once() -> None:
+    class OtherReader:
+        def __init__(self) -> None:
+            self.reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches())
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return self.reader.__arrow_c_stream__(requested_schema)
+
+        def __iter__(self) -> OtherReader:
+            return self
+
+        def __next__(self) -> Any:
+            return self.reader.read_next_batch()
+
+    stream = rsf.from_arrow(OtherReader())
+    assert stream.to_arrow().equals(TABLE)
+    with pytest.raises(AlreadySubscribedError, match="OtherReader, which can be read once"):
+        stream.to_list()
+
+
 def test_a_schema_that_is_asked_for() -> None:
     schema = pa.schema([("a", pa.int32()), ("b", pa.string())])
     if hasattr(pa.RecordBatchReader, "from_stream"):  # else a table cannot cast: pyarrow 14

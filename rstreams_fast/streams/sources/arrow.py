@@ -36,8 +36,9 @@ class ArrowSource:
         self._stream = stream
         self._chunk = chunk
         self._schema = schema
-        # A RecordBatchReader can be read only once. So its first subscriber acquires ``_used``, a
-        # lock, and never releases it. Then ``open`` refuses any other subscriber.
+        # An iterator, such as a RecordBatchReader, can be read only once. So its first subscriber
+        # acquires ``_used``, a lock, and never releases it. Then ``open`` refuses any other
+        # subscriber. Arrow has no mark for sources that can be read once and are no iterators.
         self._used = threading.Lock()
 
     def open(self) -> Iterator[Any]:
@@ -45,11 +46,11 @@ class ArrowSource:
         if not self._stream:
             batch = pa.record_batch(self._source, schema=self._schema)
             return iter([batch] if self._chunk is None else list(self._slices(batch)))
-        one_shot = isinstance(self._source, pa.RecordBatchReader)
+        one_shot = hasattr(self._source, "__next__")
         if one_shot and not self._used.acquire(blocking=False):
             raise AlreadySubscribedError(
-                "§1.10: the source is a RecordBatchReader, which can be read once, and was "
-                "subscribed before; give from_arrow a table"
+                f"§1.10: the source is of type {type(self._source).__name__}, which can be read "
+                "once, and was subscribed before; give from_arrow a table"
             )
         return self._read(reader_of(self._source, self._schema))
 
