@@ -217,6 +217,23 @@ def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_cancel
     assert (first.error, dropped) == ((error, []) if served else (None, [error]))
 
 
+@pytest.mark.parametrize("mistake", ["invalid request", "second subscription"])
+def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_made_mistakes(
+    mistake: str, dropped: list[BaseException]
+) -> None:
+    source, error = ManualPublisher(), Late()
+    shared = rsf.from_publisher(source).multicast(on_last_cancel="restart", delay_error=True)
+    recorder = subscribed(shared, 1)
+    send(source, 1, 2)  # the second one waits, and the error behind it
+    source.subscriber.on_error(error)
+    if mistake == "invalid request":
+        recorder.subscription.request(0)
+    else:
+        shared.subscribe(recorder)
+    assert isinstance(recorder.error, ValueError | rsf.AlreadySubscribedError)
+    assert dropped == [error]
+
+
 def test_an_error_is_reported_if_all_who_share_the_stream_have_cancelled_but_not_left(
     dropped: list[BaseException],
 ) -> None:

@@ -443,12 +443,16 @@ class Drain:
         """
         ends = self._demand.terminate()
         if ends:
-            try:
-                self._stop()
-            finally:  # the stream must end even if an exception interrupts _stop()
-                self._failure = error
-                self._enter()
+            self._stop_with(error)
         return ends
+
+    def _stop_with(self, error: BaseException) -> None:
+        """Cancel upstream. Then have the thread that delivers signal ``error``."""
+        try:
+            self._stop()
+        finally:  # the stream must end even if an exception interrupts _stop()
+            self._failure = error
+            self._enter()
 
     def _end_late(self) -> bool:
         """Signal the error that waited for the last element. Return false: no work is left."""

@@ -67,7 +67,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         "_connected",
         "_deferred",
         "_delay_error",
-        "_end_undelivered",
+        "_error_undelivered",
         "_gates",
         "_keeps",
         "_name",
@@ -104,11 +104,11 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether the publisher goes on without subscribers
         self._connected = connected
-        # ``_end_undelivered``: with a restart (later subscribers get a new publisher), whether no
-        # subscriber has received the end of this publisher yet. If it is still true when the last
-        # subscriber cancels, nobody can receive upstream's error: the error is then reported to
-        # ``on_dropped_error``. Without a restart it is false: later subscribers receive the error.
-        self._end_undelivered = restarts
+        # ``_error_undelivered``: with a restart (later subscribers get a new publisher), whether no
+        # subscriber has received upstream's error yet. If it is still true when the last subscriber
+        # leaves, nobody can receive the error: the error is then reported to ``on_dropped_error``.
+        # Without a restart it is false: later subscribers receive the error.
+        self._error_undelivered = restarts
         self._pid: int | None = None  # the id of the process in which upstream runs
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
@@ -549,14 +549,12 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
         moved = buffer.leave(cursor, leaves_rest=keeps and not overtaken)
         if moved is None:
             return None, False, None
-        if buffer.ended and not subscription.is_cancelled:
-            # ``subscription`` has ended without a cancel. So its subscriber gets a terminal signal,
-            # normally the end of this publisher: count the end as delivered.
-            self._end_undelivered = False
+        if subscription.gets_upstream_error:
+            self._error_undelivered = False
         if buffer.readers or keeps or buffer.ended:
             error = buffer.error
             lost = (
-                self._end_undelivered
+                self._error_undelivered
                 and not buffer.readers
                 and error is not None
                 and not propagates(error)

@@ -35,7 +35,15 @@ class _Publisher(Protocol):
 class MulticastSubscription(Drain):
     """Takes one subscriber's next elements from the buffer, and delivers them."""
 
-    __slots__ = ("_hand_over", "_on_next", "_publisher", "_waits", "cursor", "identity")
+    __slots__ = (
+        "_hand_over",
+        "_on_next",
+        "_publisher",
+        "_waits",
+        "cursor",
+        "gets_upstream_error",
+        "identity",
+    )
 
     _only_downstream_calls = False
 
@@ -47,6 +55,9 @@ class MulticastSubscription(Drain):
         self.identity = id(subscriber)
         self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
         self._waits = publisher.waits()
+        # Whether this subscription ends with the publisher's error. False after a cancel, and if it
+        # ends with an error of its own, such as that of an invalid request.
+        self.gets_upstream_error = False
 
     @property
     def is_cancelled(self) -> bool:
@@ -165,6 +176,12 @@ class MulticastSubscription(Drain):
                 # Upstream may send elements within ``request_elements``. ``_work`` delivers them
                 # after this loop.
                 publisher.request_elements()
+
+    def _stop_with(self, error: BaseException) -> None:
+        publisher = self._publisher
+        # Set this first: ``_stop`` calls ``publisher.leave``, which reads it.
+        self.gets_upstream_error = publisher is not None and error is publisher.buffer.error
+        super()._stop_with(error)
 
     def _stop(self) -> None:
         publisher = self._publisher
