@@ -144,6 +144,37 @@ def test_elements_that_others_use_are_not_discarded(name: str, of: str) -> None:
     assert discarded == []
 
 
+#: The first part of a stream that goes on when no other part is wanted.
+FIRST_PART: dict[str, Callable[[rsf.Stream[int]], rsf.Stream[Any]]] = {
+    "window": lambda s: s.window(3),
+    "overlapping windows": lambda s: s.window(3, skip=1),
+    "window_time": lambda s: s.window_time(DEADLINE),
+    "group_by": lambda s: s.group_by(bool),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_PART)
+def test_functions_above_an_open_part_are_called_though_no_other_part_is_wanted(name: str) -> None:
+    discarded: list[int] = []
+    odd = NUMBERS.map(lambda n: n + 1).filter(lambda n: n % 2)
+    stream = FIRST_PART[name](odd).take(1).flat_map(lambda part: part)
+    assert stream.on_discard(discarded.append).to_list() == [11, 13, 15]
+    assert discarded in ([12, 14], [12, 14, 16])  # a window is full before the last number
+
+
+def test_what_waits_above_an_open_window_is_discarded_when_its_subscriber_leaves() -> None:
+    discarded: list[int] = []
+    source = ManualPublisher()
+    buffer = rsf.from_publisher(source).publish_on("caller")
+    windows = buffer.window(9).take(1).flat_map(lambda window: window, prefetch=1)
+    recorder = subscribed(windows.on_discard(discarded.append), 1)
+    send(source, 1)
+    assert (recorder.elements, discarded) == ([1], [])
+    recorder.subscription.cancel()
+    send(source, 2)  # which was under way
+    assert (recorder.elements, discarded) == ([1], [2])
+
+
 @pytest.mark.parametrize("collection", [list, iter])
 def test_the_items_of_what_others_use_are_not_discarded(collection: Any) -> None:
     discarded: list[object] = []

@@ -91,6 +91,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
         # Use no ``turns``, which would pause the delivery on an event loop after a millisecond. If
         # synchronous code blocked the loop until an element arrives, the pause would never end.
         self.turns = None
+        # ``custody`` records the elements that the hook of ``on_discard`` gets if they are dropped.
+        # Downstream's record ends with downstream's subscription. But upstream still sends elements
+        # for open substreams then. So upstream gets its own record, which ends with upstream.
+        if self.custody is not None:
+            self.custody = self.custody.inner()
         self.name = name
         #: ``made``: new substreams and full lists that are not delivered to the subscriber yet.
         self.made: deque[Any] = deque()
@@ -179,12 +184,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
                 self.division.take(burst, self)
             else:
                 for element in burst:
-                    if self._upstream.over:
+                    # Remove the element from the record: the hook of ``on_discard`` gets no
+                    # elements of windows or groups, because several may hold the same element.
+                    # If the record is closed, the hook has got the element already.
+                    if self._upstream.over or self.custody.claim(element) is None:
                         break
-                    # ``custody`` records the elements that the hook of ``on_discard`` gets if they
-                    # are dropped. Remove the element: the hook gets no elements of windows or
-                    # groups, because several windows may hold the same element.
-                    self.custody.claim(element)
                     self.division.take([element], self)
         except Exception as raised:
             self._fail(raised)
@@ -312,7 +316,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """If downstream's subscription is over, drop substreams that can get no subscriber.
 
         Then, if no open substream is left, cancel upstream. If upstream has ended or is cancelled,
-        close the timers that ``add_clock`` has made: no time limit matters any more.
+        pass the elements that wait above to the hook of ``on_discard``. Then also close the timers
+        that ``add_clock`` has made: no time limit matters any more.
         """
         if self.takes_no_more:
             for substream in self.holding:
@@ -322,6 +327,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
             if not self.open:
                 self._upstream.cancel()
         if self._upstream.over:
+            if self.custody is not None:
+                self.custody.close()
             for clock in self._clocks:
                 clock.close()
 
@@ -366,6 +373,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self.cancel_if_unused()
         else:
             super()._stop()
+            if self.custody is not None:
+                self.custody.close()
 
     def _drop_references(self) -> None:
         self.made.clear()
