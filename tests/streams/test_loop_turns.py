@@ -8,9 +8,11 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rstreams_fast as rsf
@@ -63,6 +65,18 @@ async def call(element: int) -> int:
     return element
 
 
+def weighed(stream: rsf.Stream[Any], executor: Any = None) -> rsf.Stream[Any]:
+    """The elements on ``executor``, by default the loop, through a queue of 9 bytes."""
+    executor = executor or asyncio.get_running_loop()
+    return stream.publish_on(executor, max_bytes=9, weigher=lambda _: 1)
+
+
+def records(stream: rsf.Stream[Any], executor: Any = None) -> rsf.Stream[Any]:
+    """The same, through a ring of numpy records."""
+    executor = executor or asyncio.get_running_loop()
+    return stream.publish_records_on(np.int64, executor)
+
+
 PROGRAMS: dict[str, Callable[[Numbers], Coroutine[Any, Any, object]]] = {
     "filter": lambda s: s.filter(never).first_async(0),
     "skip": lambda s: s.skip(2**60).to_list_async(),
@@ -84,6 +98,10 @@ PROGRAMS: dict[str, Callable[[Numbers], Coroutine[Any, Any, object]]] = {
     "concat": lambda s: rsf.concat(s.filter(never), s.filter(never)).run_async(),
     "windows": lambda s: rsf.range_(9).window(2).flat_map(lambda _: s.filter(never)).run_async(),
     "repeat": lambda s: s.take(1).filter(never).repeat(2**60).take_until(s).run_async(),
+    "publish_on": lambda s: s.filter(never).publish_on(asyncio.get_running_loop()).run_async(),
+    "publish_on of bytes": lambda s: weighed(s.filter(never)).run_async(),
+    "publish_on of bytes of several": lambda s: weighed(rsf.merge(s, s).filter(never)).run_async(),
+    "publish_records_on": lambda s: records(s.filter(never)).run_async(),
 }
 
 
@@ -118,6 +136,8 @@ BEGINNING_ANEW: dict[str, Callable[[], rsf.Stream[Any]]] = {
     "merge": lambda: rsf.merge(rsf.empty().repeat(MANY), rsf.never()),
     "map_async": lambda: rsf.empty().repeat(MANY).map_async(call),
     "publish_on": lambda: rsf.empty().repeat(MANY).publish_on(),
+    "publish_on of bytes": lambda: weighed(rsf.empty().repeat(MANY)),
+    "publish_records_on": lambda: records(rsf.empty().repeat(MANY)),
 }
 
 
@@ -126,6 +146,16 @@ async def test_a_time_out_comes_while_publishers_end_when_subscribed_to(stream: 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await BEGINNING_ANEW[stream]().run_async()
+
+
+@pytest.mark.parametrize("through", [weighed, records])
+def test_other_work_of_a_pool_has_its_turn_while_nothing_comes(through: Any) -> None:
+    source = Source()
+    with ThreadPoolExecutor(1) as pool:
+        run = through(source.numbers().filter(never), pool).for_each(print)
+        pool.submit(setattr, source, "enough", True)
+        run.result(timeout=2 * DEADLINE)
+    assert source.closed == 1
 
 
 async def test_other_threads_have_their_turns_too() -> None:

@@ -62,15 +62,15 @@ class AsyncBoundary(StagesBoundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def new_queue(self, subscription: AsyncBoundarySubscription, need: Need) -> BoundaryQueue:
-        capacity, request = self._capacity(need), subscription._request_for_a_turn
+        capacity = self._capacity(need)
         if self.max_bytes is None or self.weigher is None:
-            return ElementQueue(capacity, need.total, request)
+            return ElementQueue(capacity, need.total, subscription._request_for_a_turn)
         return WeighedQueue(
             capacity,
             need.total,
             self.max_bytes,
             self.weigher,
-            request=request,
+            request=subscription._request,
             fail=subscription._fail,
         )
 
@@ -183,11 +183,6 @@ class AsyncBoundarySubscription(OperatorSubscriber, RingSubscriber):
         self._input = self._queue.input
         self._waits = Waits(options.describe_within(need), self._queue.capacity)
         self.ring: SpscRing | None = self._input.elements if self._queue.direct else None
-        if self.ring is None:
-            # ``turns`` limits how long work may occupy an event loop, and is for one thread only.
-            # Use none here: a queue that is not ``direct`` also makes requests on upstream's
-            # thread.
-            self.turns = None
         # ``_at_once``: with an executor, the first element in the empty ring starts the delivery,
         # because the next element may come much later. Without an executor (``CALLER``), only
         # ``on_burst`` starts it, which upstream calls after several elements.

@@ -56,7 +56,7 @@ class PublishRecordsOn(StagesBoundary):
         return _RecordQueue(
             RecordRing(self.dtype, self.capacity),
             self.chunk,
-            request=subscription._request_for_a_turn,
+            request=subscription._request,
             fail=subscription._fail,
             demand=subscription._demand,
             upstream=subscription._upstream,
