@@ -54,12 +54,15 @@ def check_amount(name: str, value: Any) -> float:
     return amount
 
 
-def check_seconds(name: str, value: object) -> float:
-    """Return ``value`` if it is a number of seconds > 0; else raise an error about ``name``."""
+def check_seconds(name: str, value: object, *, zero: bool = False) -> float:
+    """Return ``value`` if it is a number of seconds > 0; else raise an error about ``name``.
+
+    If ``zero`` is true, 0 is allowed, too.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
-    if not value > 0:
-        raise ValueError(f"{name} must be > 0 seconds, got {value}")
+    if not (value >= 0 if zero else value > 0):
+        raise ValueError(f"{name} must be {'>=' if zero else '>'} 0 seconds, got {value}")
     try:
         return float(value)
     except OverflowError:

@@ -60,8 +60,7 @@ class PolicySettings:
         for word in ("timeout", "deadline"):
             if getattr(self, word) is not None:
                 object.__setattr__(self, word, check_seconds(word, getattr(self, word)))
-        if isinstance(self.patience, bool) or self.patience != 0:
-            object.__setattr__(self, "patience", check_seconds("patience", self.patience))
+        object.__setattr__(self, "patience", check_seconds("patience", self.patience, zero=True))
         if self.key is not None and not callable(self.key):
             raise TypeError(f"key must be callable, got {type(self.key).__name__}")
 

@@ -89,8 +89,8 @@ class Cache:
         check_positive_int("Cache(bytes)", self.bytes)
         for word in ("ttl", "null_ttl", "failure_ttl"):
             value = getattr(self, word)
-            if value is not None and not (word == "null_ttl" and value == 0):
-                check_seconds(f"Cache({word})", value)
+            if value is not None:
+                check_seconds(f"Cache({word})", value, zero=word == "null_ttl")
         check_choice("Cache(scope)", self.scope, ("process", "executor"))
         if self.scope == "executor" and self.bytes < LEAST_HOST_BYTES:
             raise ValueError(f"Cache(bytes) must be >= {LEAST_HOST_BYTES} for an executor")
