@@ -127,6 +127,16 @@ def test_plain_answers_are_found_again(is_async: bool, journal: rsf.Journal, pla
             assert not writers()
 
 
+def test_an_answer_has_its_fold_again(journal: rsf.Journal) -> None:
+    twice = dt.datetime(2024, 11, 3, 1, 30, tzinfo=dt.UTC, fold=1)
+    answers = [twice, twice.replace(tzinfo=None), twice.time(), [twice.replace(fold=0)]]
+    for _ in range(2):
+        function = rsf.Policy(journal=journal)(Service(answers).call)
+        found = [function(key) for key in range(4)]
+        assert list(map(repr, found)) == list(map(repr, answers))
+        forget_journals()
+
+
 def test_what_is_not_plain_is_said(journal: rsf.Journal) -> None:
     class Client:
         asked = 0

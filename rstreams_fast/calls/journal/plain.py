@@ -83,6 +83,20 @@ def _base64(content: Any) -> str:
     return base64.b64encode(content).decode()
 
 
+def _clock_text(value: dt.datetime | dt.time) -> str:
+    return value.isoformat() + "f" * value.fold  # ISO 8601 has no ``fold``
+
+
+def _clock_of(kind: type[Any]) -> Callable[[str], Any]:
+    """Return a function that makes a ``kind`` of the text that ``_clock_text`` has made."""
+
+    def read(text: str) -> Any:
+        value = kind.fromisoformat(text.removesuffix("f"))
+        return value.replace(fold=1) if text.endswith("f") else value
+
+    return read
+
+
 def _batch(text: str) -> Any:
     import pyarrow as pa
 
@@ -93,9 +107,9 @@ def _batch(text: str) -> Any:
 _WRITERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     tuple: ("$tuple", lambda value: list(map(_pack, value))),
     bytes: ("$bytes", _base64),
-    dt.datetime: ("$datetime", dt.datetime.isoformat),
+    dt.datetime: ("$datetime", _clock_text),
     dt.date: ("$date", dt.date.isoformat),
-    dt.time: ("$time", dt.time.isoformat),
+    dt.time: ("$time", _clock_text),
     dt.timedelta: ("$timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
     Decimal: ("$decimal", str),
     uuid.UUID: ("$uuid", str),
@@ -105,9 +119,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$dict": lambda pairs: {_unpack(key): _unpack(one) for key, one in pairs},
     "$tuple": lambda parts: tuple(map(_unpack, parts)),
     "$bytes": base64.b64decode,
-    "$datetime": dt.datetime.fromisoformat,
+    "$datetime": _clock_of(dt.datetime),
     "$date": dt.date.fromisoformat,
-    "$time": dt.time.fromisoformat,
+    "$time": _clock_of(dt.time),
     "$timedelta": lambda parts: dt.timedelta(*parts),
     "$decimal": Decimal,
     "$uuid": uuid.UUID,
