@@ -91,8 +91,8 @@ def _batch_digest(batch: Any) -> str:
         digest.update(ascii(header).encode())
         if nulls:
             digest.update(_bytes_of_numbers(column.is_valid().cast(pa.uint8())))
-        if kind == pa.time64("ns"):  # to_pylist() would drop the nanoseconds
-            there = there.cast(pa.int64())
+        if "time64[ns]" in str(kind):
+            there = there.cast(_exact_type(kind))
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             digest.update(_bytes_of_numbers(pc.binary_length(there)))
             ends = memoryview(there.buffers()[1]).cast("i")[there.offset :] if len(there) else [0]
@@ -103,6 +103,33 @@ def _batch_digest(batch: Any) -> str:
         else:
             digest.update(text_of(there.to_pylist()).encode())
     return digest.hexdigest()
+
+
+def _exact_type(kind: Any) -> Any:
+    """Return the Arrow type ``kind`` with int64 for time64[ns], also within lists and structs.
+
+    ``to_pylist()`` would drop the nanoseconds of time64[ns].
+    """
+    import pyarrow as pa
+
+    def exact(field: Any) -> Any:
+        return field.with_type(_exact_type(field.type))
+
+    if kind == pa.time64("ns"):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(exact(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(exact(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(exact(kind.value_field), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([exact(kind.field(place)) for place in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(exact(kind.key_field), exact(kind.item_field))
+    if pa.types.is_dictionary(kind):
+        return _exact_type(kind.value_type)
+    return kind
 
 
 def _bytes_of_numbers(array: Any) -> memoryview:

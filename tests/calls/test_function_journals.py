@@ -455,6 +455,28 @@ def test_nanoseconds_tell_calls_apart(journal: rsf.Journal) -> None:
         assert len({shown(kind(count, unit="ns")) for count in range(3)}) == 3
 
 
+ONE = pa.array([0, 1], pa.int32())
+WITHIN: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "list": lambda times: pa.ListArray.from_arrays(ONE, times),
+    "large list": lambda times: pa.LargeListArray.from_arrays(ONE.cast(pa.int64()), times),
+    "fixed list": lambda times: pa.FixedSizeListArray.from_arrays(times, 1),
+    "struct": lambda times: pa.StructArray.from_arrays([times], ["at"]),
+    "map": lambda times: pa.MapArray.from_arrays(ONE, pa.array(["at"]), times),
+    "dictionary": lambda times: pa.DictionaryArray.from_arrays(ONE[:1], times),
+    "list of structs": lambda times: WITHIN["list"](WITHIN["struct"](times)),
+}
+
+
+@pytest.mark.parametrize("within", WITHIN)
+def test_nanoseconds_within_a_column_tell_batches_apart(within: str, journal: rsf.Journal) -> None:
+    count = itertools.count()
+    numbered = rsf.Policy(journal=journal)(lambda _: next(count))
+    for _ in range(2):
+        columns = [WITHIN[within](pa.array([n], pa.time64("ns"))) for n in range(3)]
+        batches = [pa.RecordBatch.from_arrays([column], ["a"]) for column in columns]
+        assert [numbered(batch) for batch in batches] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "column",
     [
