@@ -66,7 +66,7 @@ def test_a_call_within_a_call_of_its_limit_is_refused(run: Any, place: str) -> N
     limit, refused = PLACES[place]
     first, second = rsf.Policy(limit=limit)(inner), rsf.Policy(limit=LIMIT, retry=rsf.Retry(2))
     if refused:
-        with pytest.raises(RuntimeError, match="holds a permit of the limit 'nested'"):
+        with pytest.raises(RuntimeError, match="runs under the limit 'nested'"):
             run(first, second)
     else:
         assert run(first, second) == [x + 2 for x in range(8)]
@@ -79,7 +79,7 @@ def test_concurrency_of_either_limit_of_a_name_refuses(run: Any, inner_is_bounde
     rate = rsf.Limit(name, rate=1000.0, scope="process")
     bound = rsf.Limit(name, concurrency=1, scope="process")  # the newest, which applies to both
     first, second = (bound, rate) if inner_is_bounded else (rate, bound)
-    with pytest.raises(RuntimeError, match="holds a permit of the limit"):
+    with pytest.raises(RuntimeError, match="runs under the limit"):
         run(rsf.Policy(limit=first)(inner), rsf.Policy(limit=second))
 
 

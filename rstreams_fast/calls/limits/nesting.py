@@ -1,8 +1,9 @@
-"""Refuses a call under a limit if the calling function already holds a permit of this limit.
+"""Refuses a call under a limit if the calling function already runs under this limit.
 
 If every call with a permit waited for a second permit, all would wait for ever. This can happen
 only under a limit with ``concurrency``. Two limits of the same name share their numbers, so the
-``concurrency`` of either may apply to both.
+``concurrency`` of either may apply to both. The ``concurrency`` of a third limit of this name may
+apply, too, but is not known here: then the calls do wait.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["begin_holding"]
 
 
 class Holder:
-    """A call that holds a permit. Nested calls find this object in a context variable."""
+    """A call under a limit. Nested calls find this object in a context variable."""
 
     __slots__ = ("_token", "is_over", "label", "limit", "outer")
 
@@ -31,7 +32,7 @@ class Holder:
         self._token = _holder.set(self)
 
     def end(self) -> None:
-        """Note that the call has ended, and no longer holds its permit."""
+        """Note that the call has ended, and no longer runs under its limit."""
         self.is_over = True
         # reset raises if the garbage collector ends the call in another context. Ignore this error.
         with contextlib.suppress(ValueError):
@@ -42,13 +43,14 @@ _holder: Final[ContextVar[Holder | None]] = ContextVar("holder_of_permits", defa
 
 
 def begin_holding(limit: Limit | None, label: str) -> Holder | None:
-    """Record in the current context (``contextvars``) that a call of ``label`` holds a permit.
+    """Record in the current context (``contextvars``) that a call of ``label`` runs under a limit.
 
     Returns:
         The holder: call its ``end`` when the call ends. ``None`` if there is no limit.
 
     Raises:
-        StageError: A function that makes this call already holds a permit of the same limit.
+        StageError: A function that makes this call already runs under the same limit, and one of
+            the two ``Limit`` objects has ``concurrency``.
     """
     if limit is None:
         return None
@@ -58,9 +60,9 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
         bounded = limit.concurrency is not None or each.limit.concurrency is not None
         if same and bounded and not each.is_over:
             raise StageError(
-                f"a call of {each.label} holds a permit of the limit {limit.name!r}, and calls "
-                f"{label}, which waits for another: if all holders waited so, they would wait for "
-                "ever; give one of the two functions a limit of its own"
+                f"a call of {each.label} runs under the limit {limit.name!r}, and calls {label}, "
+                "which needs a permit of the same limit: if all permits were held so, the calls "
+                "would wait for ever; give one of the two functions a limit of its own"
             )
         each = each.outer
     holder = Holder(limit, label, outer)
