@@ -197,6 +197,36 @@ def test_a_connection_that_is_cancelled_closes_no_other_file(
     run_python("-W", "ignore", "-c", CANCELLING, words, env={"TMPDIR": str(tmp_path)})
 
 
+STARTING = """
+import asyncio, pickle, sys
+from rstreams_fast.calls.limits.host_relay import _started, connect_by_relay
+
+class Worker(asyncio.Protocol):
+    def connection_made(self, transport):
+        transport.abort()
+
+    def connection_lost(self, raised):
+        ended.set()
+
+async def start_relay():
+    await connect_by_relay(Worker, pickle.loads(bytes.fromhex(sys.argv[1])).served_at, 10)
+    await ended.wait()
+
+ended = asyncio.Event()
+asyncio.run(start_relay())
+print(len(_started))
+"""
+
+
+def test_a_process_ends_without_a_warning_that_its_relay_runs(
+    driver: Driver, tmp_path: Path
+) -> None:
+    words = pickle.dumps(driver.limit).hex()
+    strict = ("-X", "dev", "-W", "error")
+    ended = run_python(*strict, "-c", STARTING, words, env={"TMPDIR": str(tmp_path)})
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
 def test_a_relay_ends_with_its_driver(tmp_path: Path) -> None:
     with temporary_in(tmp_path):
         with Driver(4) as driver:

@@ -46,9 +46,8 @@ BACKLOG: Final = 4096
 LONGEST_PATH: Final = 100
 """The most bytes in the path of a Unix socket: Linux allows 107, and other systems fewer."""
 
-_started: Final[list[subprocess.Popen[bytes]]] = []
-"""The relays that this process has started. The list keeps their ``Popen`` objects: Python warns if
-such an object is deleted while its process runs."""
+_started: Final[list[int]] = []
+"""The process ids of the relays that this process has started."""
 
 
 async def connect_by_relay(
@@ -171,7 +170,21 @@ def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
         pass_fds=(driver, listening, lock),
         start_new_session=True,
     )
-    _started[:] = [process for process in _started if process.poll() is None] + [started]
+    # The relay may outlive this process. So mark the object as done: otherwise Python would warn at
+    # exit that the relay still runs. ``_is_running`` does what ``poll`` would do.
+    started.returncode = 0
+    _started[:] = [*filter(_is_running, _started), started.pid]
+
+
+def _is_running(relay_id: int) -> bool:
+    """Return whether a relay that this process has started runs. Remove the entry of an ended one.
+
+    Without the removal, the ended relay would stay in the system's table of processes.
+    """
+    try:
+        return os.waitpid(relay_id, os.WNOHANG)[0] == 0
+    except ChildProcessError:  # other code has removed the entry, or this is a forked child
+        return False
 
 
 async def _connection_to_driver(address: Address, connect_seconds: float) -> int:
