@@ -154,14 +154,12 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
     """Return a stream of the record batches (``pyarrow.RecordBatch``) of any tabular Arrow data.
 
     No data are copied. A table is read anew for each subscriber. An iterator, such as a
-    ``RecordBatchReader``, serves one subscriber, and is closed at the end. Others get a
-    ``RuntimeError`` by ``on_error``. Subscribe only once to any other object that gives its batches
-    once: the package cannot recognize such an object, and a second stream may be empty.
+    ``RecordBatchReader``, serves one subscriber; others get a ``RuntimeError`` by ``on_error``. Any
+    other object that gives its batches once must have one subscriber: a second stream may be empty.
 
     Args:
-        source: An object with ``__arrow_c_array__`` (one record batch), or with
-            ``__arrow_c_stream__`` (tables, readers, data frames of pandas, polars, DuckDB and
-            others). The batches are read on demand.
+        source: An object with ``__arrow_c_array__`` (one record batch) or ``__arrow_c_stream__``
+            (tables, readers, data frames of pandas, polars, DuckDB). It is read on demand.
         chunk: The largest number of rows in an element. Default: the batches of ``source``.
         schema: A schema to which ``source`` should convert its rows, if ``source`` can do so.
 
