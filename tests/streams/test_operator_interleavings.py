@@ -239,7 +239,8 @@ def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left(
         for recorder in (below, reader):
             recorder.signals.clear()
             recorder.terminal = None
-        gc.collect()
+        if gone() is not None:  # a cycle may hold it; a collection at each step takes minutes
+            gc.collect()
         assert gone() is None, step
         assert part is not None
 
