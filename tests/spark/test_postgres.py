@@ -117,6 +117,26 @@ def test_rows_of_one_key_are_one_row_and_rows_with_a_null_key_are_all_added(
     assert found == [(0, "same", 1), (0, None, 20), (1, "same", 1), (1, None, 20)]
 
 
+def test_a_table_without_a_schema_is_found_along_the_search_path(
+    spark: Any, server: PostgresServer, name: str
+) -> None:
+    """And the sink makes its own tables in the schema of the table, not in the first schema."""
+    server.ask(f"create schema first{name}")
+    server.ask(f"create schema second{name}")
+    server.ask(f"create table second{name}.rated (id bigint)")
+    path = f"{server.dsn} options='-c search_path=first{name},second{name}'"
+    sink = rs.sinks.postgres(path, "rated")
+    assert rs.write(spark.range(10), sink, job="once").rows == 10
+    assert rs.write(spark.range(10), sink, job="once").repeated
+    found = server.ask(
+        "select schemaname, tablename from pg_tables "
+        f"where schemaname like '%{name}' order by tablename"
+    )
+    assert found == [(f"second{name}", "rated"), (f"second{name}", "rstreams_ledger")]
+    with pytest.raises(Exception, match='relation "missing" does not exist'):
+        rs.write(spark.range(10), rs.sinks.postgres(path, "missing"), job="once")
+
+
 @pytest.mark.parametrize("words", [{}, {"mode": "upsert", "key": "id"}])
 def test_a_trigger_of_the_table_may_leave_rows_out(
     spark: Any, server: PostgresServer, name: str, words: Any

@@ -74,10 +74,10 @@ def postgres(
         dsn: A connection string of libpq without a password; the password is in the environment
             (``PGPASSWORD``) or in a file. Or a function that returns the connection string, which
             may contain a password; the driver and the workers call the function.
-        table: The name of an existing table, with or without its schema. Columns are matched by
-            name; columns that the frame lacks get their defaults. An array of the frame is written
-            as an array or as JSON, depending on the column's type; structs and maps are written as
-            JSON.
+        table: The name of an existing table, with or without its schema. Without the schema, the
+            table is found along the ``search_path``. Columns are matched by name; columns that the
+            frame lacks get their defaults. An array of the frame is written as an array or as JSON,
+            depending on the column's type; structs and maps are written as JSON.
         mode: With ``"append"`` rows are added. With ``"upsert"`` a row replaces the row with the
             same ``key``; if several rows of the frame have the same key, any one of them is
             written.
@@ -129,9 +129,8 @@ class PostgresSink(Sink):
     def drain(self, frame: Frame) -> MapFunction:
         if unknown := sorted(set(self.key) - set(frame.names)):
             raise ValueError(f"key: the frame has no column {', '.join(unknown)}")
-        make_subscriber = partial(
-            _CopySubscriber, self.dsn, self._in_same_schema(self._staging_table(frame)), frame.names
-        )
+        stage = self._staging_table(frame)
+        make_subscriber = partial(_CopySubscriber, self.dsn, self.table, stage, frame.names)
         return SubscriberSink(make_subscriber, self._options).drain(frame)
 
     def begin(self, frame: Frame) -> bool:
@@ -251,7 +250,7 @@ class PostgresSink(Sink):
 
         self._execute(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
         for stage in stages:
-            old = self._in_same_schema(stage)
+            old = _in_schema_of(db, self.table, stage)
             try:
                 with db.transaction():
                     self._execute(
@@ -267,12 +266,6 @@ class PostgresSink(Sink):
             except psycopg.Error as refused:
                 _warn_left_table(stage, refused)
 
-    def _in_same_schema(self, name: str) -> Any:
-        """Return the SQL identifier of the table ``name`` in the schema of the sink's table."""
-        from psycopg import sql
-
-        return sql.Identifier(*self.table.split(".")[:-1], name)
-
     def _execute(self, db: Any, text: str, frame: Frame, **more: Any) -> Any:
         """Execute the SQL ``text``, with identifiers and literals for its fields in braces."""
         from psycopg import sql
@@ -285,8 +278,8 @@ class PostgresSink(Sink):
             "others": _identifiers(others),
             "replaced": sql.SQL(", ").join(sql.Identifier("excluded", name) for name in others),
             "part": sql.Identifier(PART),
-            "ledger": self._in_same_schema(LEDGER),
-            "stage": self._in_same_schema(self._staging_table(frame)),
+            "ledger": _in_schema_of(db, self.table, LEDGER),
+            "stage": _in_schema_of(db, self.table, self._staging_table(frame)),
             "table": sql.Identifier(*self.table.split(".")),
             **{
                 name: value if isinstance(value, sql.Composable) else sql.Literal(value)
@@ -308,6 +301,25 @@ class PostgresSink(Sink):
 
     def __repr__(self) -> str:
         return f"postgres({self.table!r})"
+
+
+def _in_schema_of(db: Any, table: str, name: str) -> Any:
+    """Return the SQL identifier of the table ``name`` in the schema of ``table``.
+
+    If ``table`` has no schema, PostgreSQL finds it along the search path. But PostgreSQL would make
+    a new table without a schema in the first schema of this path.
+    """
+    from psycopg import sql
+
+    schema = table.split(".")[:-1]
+    if not schema:
+        found = db.execute(
+            "select nspname from pg_class join pg_namespace on pg_namespace.oid = relnamespace "
+            "where pg_class.oid = to_regclass(%s)",
+            [sql.Identifier(table).as_string(db)],
+        )
+        schema = [of_table for (of_table,) in found]
+    return sql.Identifier(*schema, name)
 
 
 def _batch_number(frame: Frame) -> int:
@@ -358,9 +370,13 @@ def _is_valid_dsn(text: str) -> bool:
 class _CopySubscriber:
     """A subscriber that copies a partition's batches into the staging table, in one transaction."""
 
-    def __init__(self, dsn: str | Callable[[], str], stage: Any, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, dsn: str | Callable[[], str], table: str, stage: str, names: tuple[str, ...]
+    ) -> None:
+        """``stage`` is the name of the staging table, in the schema of ``table``."""
         context = task_context()
         self.token = "0" if context is None else str(context.taskAttemptId())
+        self._table = table
         self._stage = stage
         self._columns = (*names, PART)
         self._dsn = dsn
@@ -373,14 +389,15 @@ class _CopySubscriber:
         self._db = _connect(self._dsn)
         from psycopg import sql
 
+        stage = _in_schema_of(self._db, self._table, self._stage)
         found = self._db.execute(
             "select attname from pg_attribute join pg_type on pg_type.oid = atttypid "
             "where attrelid = to_regclass(%s) and typcategory = 'A'",
-            [self._stage.as_string(self._db)],
+            [stage.as_string(self._db)],
         )
         self._arrays = {name for (name,) in found}
         statement = sql.SQL("copy {stage} ({columns}) from stdin (format csv, encoding 'UTF8')")
-        parts = {"stage": self._stage, "columns": _identifiers(self._columns)}
+        parts = {"stage": stage, "columns": _identifiers(self._columns)}
         self._copy_context = self._db.cursor().copy(statement.format(**parts))
         self._copy = self._copy_context.__enter__()
         subscription.request(1)
