@@ -466,6 +466,49 @@ def test_ctrl_c_after_the_output_is_complete_is_no_failure(
     assert [p.read_text() for p in Path(out).glob("*.csv")]
 
 
+UNREAD = """
+import sys
+from rstreams_fast.spark import report
+
+console = report.make_console()
+for text in "first", "second":
+    console.print(text)
+print("goes on", file=sys.stderr)
+"""
+
+RUNNING = "import sys; from rstreams_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def run_unread(*words: str) -> tuple[int, str]:
+    """Run Python with a standard output that nobody reads; return its status and its errors."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", *words],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=500, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+def test_a_console_that_nobody_reads_ends_no_process() -> None:
+    assert run_unread(UNREAD) == (0, "goes on\n")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_run_whose_messages_nobody_reads_writes_its_output(source: Path) -> None:
+    out = source.with_name("out.csv")
+    words = ["--call", f"{NAME}:plain", "--on", "key", "--add", "same string"]
+    status, errors = run_unread(
+        RUNNING, "run", "--input", str(source), "--output", str(out), *words
+    )
+    assert status == 0, errors
+    assert [part.read_text() for part in out.glob("*.csv")]
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # thirteen sessions of Spark

@@ -56,11 +56,20 @@ def make_console(*, quiet: bool = False) -> Console:
         quiet: Whether the console shows nothing.
     """
     width = None if sys.stdout.isatty() else PLAIN_WIDTH
-    console = Console(quiet=quiet, width=width)
+    console = _Console(quiet=quiet, width=width)
     if console.options.ascii_only:
         file: Any = _Replacing(sys.stdout)
-        console = Console(quiet=quiet, width=width, file=file)
+        console = _Console(quiet=quiet, width=width, file=file)
     return console
+
+
+class _Console(Console):
+    """A console that shows nothing more when nobody reads standard output any more (``| head``)."""
+
+    def on_broken_pipe(self) -> None:
+        # rich would end the process: then the results of all calls would be lost.
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
 
 
 class _Replacing(io.TextIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import uuid
@@ -319,7 +320,14 @@ class Job:
 
     def _print(self, text: str) -> None:
         if not self._options.quiet or self._options.explain:
-            print(text, flush=True)
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:
+                if self._options.explain:
+                    raise
+                # Nobody reads the messages any more (``| head``). But the output of the run is in
+                # files: go on, and print nothing more.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _print_kept_policy(self) -> None:
         own = functions.policy_of(self._fn)
