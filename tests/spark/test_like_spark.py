@@ -87,6 +87,8 @@ TAKEN: list[tuple[str, Callable[[], Any]]] = [
     ("double", lambda: [np.inf, np.nan]),
     ("decimal(10,2)", lambda: [1.5, 2.25]),
     ("decimal(10,2)", lambda: [D("1.5"), D(2)]),
+    ("double", lambda: objects(D("1234567890123456789.5"), None)),  # the nearest double
+    ("double", lambda: of_arrow([D("1234567890123456789.5"), None], pa.decimal128(38, 9))),
     ("string", lambda: pd.Categorical(["a", None])),
     ("string", lambda: pd.Series(["a", None], dtype="string")),
     ("string", lambda: objects("a", np.nan)),
