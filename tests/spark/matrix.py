@@ -31,7 +31,7 @@ LIBRARIES: Final = (
     "numpy>=2",
     "cachetools>=5.3",
     "lmdb>=1.7.1",
-    "rich>=13",
+    "rich>=13.8",
     "matplotlib>=3.9",
 )
 """What users install beside PySpark; ``OLDEST`` has other releases of these, and uvloop."""
