@@ -50,21 +50,20 @@ class SegmentLevels:
         """
         with self._lock:
             levels, self._levels = self._levels, []
-        rest = [segment for level in reversed(levels) for segment in level.items()]
-        if len(rest) < 2:  # noqa: PLR2004 - one is merged already
-            return rest[0] if rest else None
-        return self._merge(dict(rest))
+        return self._merge(
+            {name: size for level in reversed(levels) for name, size in level.items()}
+        )
 
     def _merge(self, segments: dict[str, int]) -> tuple[str, int] | None:
         """Merge ``segments``, or if some were removed, the others. Return the new name and bytes.
 
-        If one file is left, return this file. Returns ``None`` if the files cannot be merged.
+        If there is one file, return this file. Returns ``None`` if the files cannot be merged.
         """
+        if len(segments) < 2:  # noqa: PLR2004 - one is merged already
+            return next(iter(segments.items()), None)
         merged = self._folder.merge(list(segments))
-        if merged is None:  # maybe another process has merged or removed some files
-            names = self._folder.names()
-            rest = [(name, size) for name, size in segments.items() if name in names]
-            if len(rest) == 1:
-                return rest[0]
-            merged = self._folder.merge([name for name, _ in rest])
-        return None if merged is None else (merged.name, merged.size)
+        if merged is not None:
+            return merged.name, merged.size
+        names = self._folder.names()  # another process may have merged or removed some files
+        rest = {name: size for name, size in segments.items() if name in names}
+        return self._merge(rest) if len(rest) < len(segments) else None
