@@ -247,10 +247,12 @@ class PostgresSink(Sink):
     def _drop_tables(self, db: Any, frame: Frame, stages: list[str]) -> None:
         """Drop staging tables. Before that, end the database sessions that still write to them."""
         import psycopg
+        from psycopg import sql
 
+        schema = _schema_of(db, self.table)
         self._execute(db, "set local lock_timeout = {most}", frame, most=f"{DROP_SECONDS}s")
         for stage in stages:
-            old = _in_schema_of(db, self.table, stage)
+            old = sql.Identifier(*schema, stage)
             try:
                 with db.transaction():
                     self._execute(
@@ -270,6 +272,7 @@ class PostgresSink(Sink):
         """Execute the SQL ``text``, with identifiers and literals for its fields in braces."""
         from psycopg import sql
 
+        schema = _schema_of(db, self.table)
         others = [name for name in frame.names if name not in self.key]
         values = {"job": frame.job, "batch": _batch_number(frame), "target": self.table, **more}
         parts = {
@@ -278,8 +281,8 @@ class PostgresSink(Sink):
             "others": _identifiers(others),
             "replaced": sql.SQL(", ").join(sql.Identifier("excluded", name) for name in others),
             "part": sql.Identifier(PART),
-            "ledger": _in_schema_of(db, self.table, LEDGER),
-            "stage": _in_schema_of(db, self.table, self._staging_table(frame)),
+            "ledger": sql.Identifier(*schema, LEDGER),
+            "stage": sql.Identifier(*schema, self._staging_table(frame)),
             "table": sql.Identifier(*self.table.split(".")),
             **{
                 name: value if isinstance(value, sql.Composable) else sql.Literal(value)
@@ -303,8 +306,8 @@ class PostgresSink(Sink):
         return f"postgres({self.table!r})"
 
 
-def _in_schema_of(db: Any, table: str, name: str) -> Any:
-    """Return the SQL identifier of the table ``name`` in the schema of ``table``.
+def _schema_of(db: Any, table: str) -> list[str]:
+    """Return the schema of ``table``, as the parts of a name before the table's own.
 
     If ``table`` has no schema, PostgreSQL finds it along the search path. But PostgreSQL would make
     a new table without a schema in the first schema of this path.
@@ -312,14 +315,14 @@ def _in_schema_of(db: Any, table: str, name: str) -> Any:
     from psycopg import sql
 
     schema = table.split(".")[:-1]
-    if not schema:
-        found = db.execute(
-            "select nspname from pg_class join pg_namespace on pg_namespace.oid = relnamespace "
-            "where pg_class.oid = to_regclass(%s)",
-            [sql.Identifier(table).as_string(db)],
-        )
-        schema = [of_table for (of_table,) in found]
-    return sql.Identifier(*schema, name)
+    if schema:
+        return schema
+    found = db.execute(
+        "select nspname from pg_class join pg_namespace on pg_namespace.oid = relnamespace "
+        "where pg_class.oid = to_regclass(%s)",
+        [sql.Identifier(table).as_string(db)],
+    )
+    return [of_table for (of_table,) in found]
 
 
 def _batch_number(frame: Frame) -> int:
@@ -389,7 +392,7 @@ class _CopySubscriber:
         self._db = _connect(self._dsn)
         from psycopg import sql
 
-        stage = _in_schema_of(self._db, self._table, self._stage)
+        stage = sql.Identifier(*_schema_of(self._db, self._table), self._stage)
         found = self._db.execute(
             "select attname from pg_attribute join pg_type on pg_type.oid = atttypid "
             "where attrelid = to_regclass(%s) and typcategory = 'A'",
