@@ -22,6 +22,9 @@ from tests.operators import OPERATORS, SOURCES, USES
 from tests.rules.probes import HandTimer
 
 NUMBERS = rsf.range_(3)
+#: Of more digits than the interpreter is willing to write down, and what is said of it.
+HUGE = 10**5000
+BITS = f"<an int of {HUGE.bit_length()} bits>"
 
 
 async def coroutine(element: Any) -> Any:
@@ -65,6 +68,7 @@ WITH: dict[str, dict[str, Any]] = {"max_bytes": {"weigher": len}, "weigher": {"m
 WITH |= {"timer": {"seconds": 1.0}}
 NEEDS: dict[str, dict[str, Any]] = {
     "replay": {"count": 3},
+    "ReplayProcessor": {"count": 3},
     "map_async": {"fn": coroutine},
     "publish_records_on": {"dtype": "i8"},
     "from_async_iterable": {"iterable": elements},
@@ -120,6 +124,7 @@ def arguments() -> Iterator[Argument]:
         for name in dict.fromkeys(name for entry in OPERATORS for name in entry.methods)
     ]
     faces += [(name, getattr(rsf, name)) for entry in SOURCES for name in entry.functions]
+    faces += [(face.__name__, face) for face in (rsf.MulticastProcessor, rsf.ReplayProcessor)]
     for name, face in faces:
         for parameter in inspect.signature(face).parameters.values():
             if f"{name}({parameter.name})" not in LATER:
@@ -148,11 +153,15 @@ def test_out_of_range(name: str) -> None:
     bad += [float("nan")] if argument.kind == "float" else []
     for number in bad:
         argument.refuses(number, ValueError)
+    for number in (-HUGE, HUGE) if argument.kind == "float" else (-HUGE,):
+        argument.refuses(number, ValueError, BITS)
 
 
 @pytest.mark.parametrize("name", of("Literal"))
 def test_a_word_that_is_none_of_those(name: str) -> None:
-    ARGUMENTS[name].refuses("wait", ValueError)
+    for bad in ("wait", [], None):
+        ARGUMENTS[name].refuses(bad, ValueError)
+    ARGUMENTS[name].refuses(HUGE, ValueError, BITS)
 
 
 @pytest.mark.parametrize("name", [name for name in of("Callable") if name != "map_async(fn)"])
@@ -193,10 +202,12 @@ UNUSED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", UNUSED)
-def test_a_generator_function_whose_result_nobody_uses_is_refused(name: str) -> None:
+def test_a_function_that_would_not_run_when_it_is_called_is_refused(name: str) -> None:
     for bad in (generator, Generator(), partial(generator, 1)):
         with pytest.raises(TypeError, match="generator function, which would not run when"):
             UNUSED[name](bad)
+    with pytest.raises(TypeError, match=rf"{name if name == 'on_cancel' else ''}.*plain function"):
+        UNUSED[name](coroutine)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +235,8 @@ def test_refused_with_a_word_of_its_own(call: Callable[[], object], words: str) 
         (lambda: NUMBERS.batch(3, timer=HandTimer()), "a timer is for seconds"),
         (lambda: NUMBERS.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <="),
         (lambda: NUMBERS.publish_on(prefetch=2**31 + 1), "prefetch"),
+        (lambda: NUMBERS.publish_on(prefetch=HUGE), f"prefetch must be .*{BITS}"),
+        (lambda: rsf.MulticastProcessor(buffer_size=2**40), "buffer_size"),
         (lambda: NUMBERS.timeout(float("inf")), "finite"),
         (lambda: NUMBERS.on_overflow(Overflow.LATEST, capacity=2), "LATEST holds one element"),
         (lambda: rsf.interval(1, executor="caller"), "executor must not be 'caller'"),

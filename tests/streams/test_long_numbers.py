@@ -1,4 +1,7 @@
-"""Numbers of more digits than the interpreter is willing to write down."""
+"""Numbers of more digits than the interpreter is willing to write down.
+
+``test_arguments.py`` has those that are refused.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,6 @@ DESCRIBED: dict[str, Callable[[], rf.Stream[Any]]] = {
     "replay": lambda: five.replay(count=HUGE),
     "multicast": lambda: five.multicast(min_subscribers=HUGE),
 }
-REFUSED: dict[str, Callable[[], object]] = {
-    "take": lambda: five.take(-HUGE),
-    "batch": lambda: five.batch(-HUGE),
-    "publish_on": lambda: five.publish_on(prefetch=HUGE),
-    "map_async": lambda: five.map_async(print, concurrency=-HUGE),  # type: ignore[arg-type]
-    "timeout": lambda: five.timeout(HUGE),
-    "interval": lambda: rf.interval(-HUGE),
-    "multicast": lambda: five.multicast(slow=HUGE),  # type: ignore[arg-type]
-}
 IN_CORE: dict[str, Callable[[Any], object]] = {
     "DemandCounter": lambda core: core.DemandCounter(-HUGE),
     "SpscRing": lambda core: core.SpscRing(HUGE),
@@ -51,12 +45,6 @@ def test_it_is_described(name: str) -> None:
 def test_a_range_of_them_is_described() -> None:
     assert "range" in rf.range_(HUGE).describe()
     assert rf.range_(-HUGE, HUGE).take(2).to_list() == [-HUGE, -HUGE + 1]
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_argument_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=f"must be .*-?{BITS}"):
-        REFUSED[name]()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
