@@ -7,19 +7,13 @@ import contextlib
 import itertools
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import (
-    DEADLINE,
-    run_python,
-    run_threads,
-    wait_gone,
-    wait_until,
-)
+from tests.helpers import DEADLINE, run_python, run_threads, wait_gone, wait_until
 from tests.rules.probes import Recorder, subscribed
 from tests.stepping import Step, steps
 from tests.streams.loops import turns
@@ -35,17 +29,13 @@ class Source:
         self.fail_at = fail_at
         self.pulled = 0
         self.inside = 0
-        self.overlaps = 0
         self.closes = 0
         self.closed_inside = False
-        self.threads: set[int] = set()
 
     def __aiter__(self) -> Source:
         return self
 
     async def __anext__(self) -> int:
-        self.threads.add(threading.get_ident())
-        self.overlaps += self.inside
         self.inside += 1
         try:
             n = self.pulled
@@ -86,10 +76,8 @@ class Hanging(Source):
         return await super().__anext__()
 
 
-def subscribe(source: Any, request: int | None, **options: Any) -> Recorder:
-    recorder = Recorder() if request is None else Recorder(request=request)
-    rsf.from_async_iterable(source, **options).subscribe(recorder)
-    return recorder
+def subscribe(source: Any, request: Any, **options: Any) -> Recorder:
+    return subscribed(rsf.from_async_iterable(source), request, **options)
 
 
 async def generate(n: int = 5) -> AsyncIterator[int]:
@@ -104,7 +92,6 @@ class Repeatable:
         return generate(5)
 
 
-# -- elements --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("source", [generate, Repeatable(), Repeatable, Source])
 def test_functions_and_iterables_serve_any_number_of_subscribers(
     source: Any, no_leaked_threads: None
@@ -153,9 +140,6 @@ async def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
     assert others > 5
 
 
-# -- loops -----------------------------------------------------------------------------------------
-
-
 def test_a_loop_closed_while_the_source_is_parked_is_an_error() -> None:
     loop = asyncio.new_event_loop()
 
@@ -166,7 +150,8 @@ def test_a_loop_closed_while_the_source_is_parked_is_an_error() -> None:
 
     recorder = loop.run_until_complete(main())
     assert recorder.elements == [0]
-    _quiet(loop)
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
     recorder.subscription.request(1)
     recorder.wait_terminal()
@@ -186,30 +171,18 @@ def test_a_loop_that_ends_in_the_turn_which_makes_the_task_is_an_error_not_silen
     assert (source.pulled, source.closes) == (0, 1)
 
 
-def _quiet(loop: asyncio.AbstractEventLoop) -> None:
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-# -- closing ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["complete", "error", "cancel", "cancel in on_next", "never asked"])
 def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(
     how: str, no_leaked_threads: None
 ) -> None:
     source = Source(5, fail_at=3 if how == "error" else -1)
-    if how == "cancel in on_next":
-        recorder = Recorder(request=9, on_next=lambda r, _x: r.subscription.cancel())
-        rsf.from_async_iterable(source).subscribe(recorder)
-    else:
-        asked = {"cancel": 2, "never asked": None}.get(how, 9)
-        recorder = subscribe(source, asked)
+    leave = (lambda r, _x: r.subscription.cancel()) if how == "cancel in on_next" else None
+    recorder = subscribe(source, {"cancel": 2, "never asked": ...}.get(how, 9), on_next=leave)
     if how in ("complete", "error"):
         recorder.wait_terminal()
-    elif how == "cancel":
-        recorder.wait_elements(2)
+    elif how != "cancel in on_next":
+        recorder.wait_elements(2 if how == "cancel" else 0)
         recorder.subscription.cancel()
-        recorder.subscription.cancel()
-    elif how == "never asked":
         recorder.subscription.cancel()
     for thread in threading.enumerate():
         if "async-source" in thread.name:
@@ -242,8 +215,26 @@ async def test_a_cancel_that_is_seen_before_it_has_returned_is_no_error(
     assert dropped == []
 
 
+async def _for(stream: rsf.Stream[int]) -> None:
+    async for _ in stream.take(3):
+        pass
+
+
+async def _iterate(stream: rsf.Stream[int]) -> None:
+    async with stream.iterate() as iterator:
+        await anext(iterator)
+
+
+READS: dict[str, Callable[[rsf.Stream[int]], Awaitable[object]]] = {
+    "take": lambda stream: stream.take(3).to_list_async(),
+    "first": lambda stream: stream.first_async(),
+    "for": _for,
+    "iterate": _iterate,
+}
+
+
 @pytest.mark.parametrize("suspends", [False, True])
-@pytest.mark.parametrize("how", ["take", "for", "iterate", "cancel", "time-out", "left"])
+@pytest.mark.parametrize("how", [*READS, "cancel", "time-out", "left"])
 def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
     how: str, suspends: bool
 ) -> None:
@@ -271,14 +262,8 @@ def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
 
         finished: list[asyncio.Task[None]] = []
         stream = rsf.from_async_iterable(elements)
-        if how == "take":
-            assert await stream.take(3).to_list_async() == [0, 1, 2]
-        elif how == "for":
-            async for _ in stream.take(3):
-                pass
-        elif how == "iterate":
-            async with stream.iterate() as iterator:
-                await anext(iterator)
+        if how in READS:
+            await READS[how](stream)
         elif how == "time-out":
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(stream.to_list_async(), 0.02)
@@ -296,7 +281,7 @@ def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
     assert closed == [how]
 
 
-@pytest.mark.parametrize("how", ["take", "iterate", "first"])
+@pytest.mark.parametrize("how", READS)
 def test_who_waits_for_a_generator_that_does_not_close_can_be_cancelled(how: str) -> None:
     interrupted: list[BaseException] = []
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
@@ -313,20 +298,10 @@ def test_who_waits_for_a_generator_that_does_not_close_can_be_cancelled(how: str
                 interrupted.append(cancelled)
                 raise
 
-    async def read() -> None:
-        stream = rsf.from_async_iterable(elements)
-        if how == "take":
-            await stream.take(3).to_list_async()
-        elif how == "first":
-            await stream.first_async()
-        else:
-            async with stream.iterate() as iterator:
-                await anext(iterator)
-
     async def main() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         closing.append(asyncio.Event())
-        reading = asyncio.create_task(read())
+        reading = asyncio.ensure_future(READS[how](rsf.from_async_iterable(elements)))
         await closing[0].wait()
         await turns(20)  # now it waits for the generator
         reading.cancel()
@@ -420,55 +395,41 @@ say(next(left))
     assert done.stderr == ""
 
 
-def test_aclose_that_raises_is_the_error_of_a_stream_that_has_none(
-    dropped: list[BaseException],
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_aclose_that_raises_is_the_error_of_a_stream_that_has_none_or_made_known(
+    cancelled: bool, dropped: list[BaseException]
 ) -> None:
     class Raising(Source):
         async def aclose(self) -> None:
             raise BOOM
 
-    recorder = subscribe(Raising(2), 9)
-    recorder.wait_terminal()
-    assert recorder.elements == [0, 1]
-    assert recorder.error is BOOM
-    assert dropped == []
-
-
-def test_aclose_that_raises_after_cancel_is_made_known(dropped: list[BaseException]) -> None:
-    class Raising(Source):
-        async def aclose(self) -> None:
-            raise BOOM
-
-    recorder = subscribe(Raising(), 2)
+    recorder = subscribe(Raising(2), 2 if cancelled else 9)
     recorder.wait_elements(2)
-    recorder.subscription.cancel()
-    wait_until(lambda: dropped, "the report")
-    assert dropped == [BOOM]
-
-
-# -- errors ----------------------------------------------------------------------------------------
-
-
-def test_a_function_that_raises_or_returns_something_else_is_an_error() -> None:
-    def fail() -> Any:
-        raise BOOM
-
-    recorder = subscribe(fail, 1)
-    recorder.wait_terminal()
-    assert recorder.error is BOOM
-
-    async def coroutine() -> int:
-        return 1
-
-    for made in (lambda: [1, 2], lambda: coroutine()):  # noqa: PLW0108 - known when called only
-        recorder = subscribe(made, 1)
+    if cancelled:
+        recorder.subscription.cancel()
+        wait_until(lambda: dropped, "the report")
+    else:
         recorder.wait_terminal()
-        assert isinstance(recorder.error, TypeError)
-        assert "asynchronous iterable" in str(recorder.error)
+    assert (recorder.error, dropped) == ((None, [BOOM]) if cancelled else (BOOM, []))
 
 
 async def _coroutine_function() -> list[int]:
     return [1]
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "message"),
+    [
+        (lambda: 1 // 0, ZeroDivisionError, "by zero"),
+        (lambda: [1, 2], TypeError, "asynchronous iterable"),
+        (lambda: _coroutine_function(), TypeError, "asynchronous iterable"),  # noqa: PLW0108
+    ],
+)
+def test_a_function_that_raises_or_returns_something_else_is_an_error(
+    fn: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rsf.from_async_iterable(fn).to_list()
 
 
 @pytest.mark.parametrize(
