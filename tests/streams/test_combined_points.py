@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Element, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Plain, Recorder, send
+from tests.helpers import Element, Living, start_thread, wait_for
+from tests.rules.probes import Forgetful, ManualPublisher, Plain, send, subscribed
 from tests.stepping import steps
+from tests.streams.held import Hold, references_alone
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -74,26 +74,22 @@ def test_nothing_keeps_the_subscriber_though_its_publishers_keep_theirs(
             for link in keeper.kept:  # those that are opened by this are ended, too
                 link.on_complete() if end == "complete" else link.on_error(error)
     gone = weakref.ref(subscriber)
-    gc.disable()
-    try:
+    with references_alone():
         del subscriber
         if end in ("complete", "fail"):
             subscription.request(UNBOUNDED)  # what still waits
         assert gone() is None
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("name", ["merge", "zip", "flat_map", "flat_map outer", "concat_map outer"])
 def test_nothing_keeps_what_waits_after_cancel(name: str) -> None:
     keeper = Keeper()
-    recorder = Recorder(request=1)
     stream = WITH_KEEPER[name](keeper)
     if name.endswith("outer"):  # whose elements wait while the first is at work
         stream = getattr(rsf.from_publisher(keeper), name.removesuffix(" outer"))(
             lambda _e: rsf.never()
         )
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, 1)
     link = keeper.kept[0]
     elements = [Element() for _ in range(3)]
     waiting = [weakref.ref(element) for element in elements[1:]]
@@ -108,28 +104,14 @@ def test_nothing_keeps_what_waits_after_cancel(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["flat_map", "concat_map"])
 def test_publishers_that_are_over_are_let_go(name: str) -> None:
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-    most = 0
-
-    class Numbers(list[int]):
-        __hash__ = object.__hash__
-
-    def fn(n: int) -> rsf.Stream[int]:
-        nonlocal most
-        numbers = Numbers([n])
-        alive.add(numbers)
-        most = max(most, len(alive))
-        return rsf.from_iterable(numbers)
-
-    gc.disable()
-    try:
-        recorder = Recorder(request=UNBOUNDED)
-        options = {"concurrency": 4} if name == "flat_map" else {"prefetch": 4}
-        getattr(rsf.range_(500), name)(fn, **options).subscribe(recorder)
-    finally:
-        gc.enable()
-    assert recorder.elements == list(range(500))
-    assert most <= 6
+    living, recorder = Living(), Forgetful(request=UNBOUNDED)
+    options = {"concurrency": 4} if name == "flat_map" else {"prefetch": 4}
+    with references_alone():
+        getattr(rsf.range_(500), name)(
+            lambda n: rsf.from_iterable([living.make(n)]), **options
+        ).subscribe(recorder)
+    assert (recorder.taken, living.alive.value) == (500, 0)
+    assert living.most <= 6
 
 
 class OneThenOver:
@@ -148,18 +130,14 @@ class OneThenOver:
 @pytest.mark.parametrize("name", ["merge", "flat_map", "concat", "concat_map"])
 def test_links_to_publishers_that_are_over_are_let_go(name: str) -> None:
     one = OneThenOver()
-    recorder = Recorder(request=UNBOUNDED)
     stream = {
         "merge": lambda: rsf.merge(*[one] * 200, rsf.never()),
         "flat_map": lambda: rsf.range_(200).flat_map(lambda _n: one, concurrency=4),
         "concat": lambda: rsf.concat(*[one] * 3000, rsf.never()),
         "concat_map": lambda: rsf.range_(3000).concat_map(lambda _n: one),
     }[name]()
-    gc.disable()
-    try:
-        stream.subscribe(recorder)
-    finally:
-        gc.enable()
+    with references_alone():
+        recorder = subscribed(stream, UNBOUNDED)
     assert recorder.elements == [1] * (3000 if "concat" in name else 200)
     assert len(one.links) == 0
     assert one.most <= (200 if name == "merge" else 6)
@@ -196,17 +174,11 @@ def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(
     """At any step of a cancel, the thread that drains sees it and drops all."""
     for step in steps(within="streams/engine/fan_in"):
         sources = [ManualPublisher() for _ in range(3)]
-        delivering, go_on = threading.Event(), threading.Event()
-
-        def hold(_recorder: Recorder, _element: Any, d: Any = delivering, g: Any = go_on) -> None:
-            d.set()
-            wait_for(g)
-
-        recorder = Recorder(request=UNBOUNDED, on_next=hold)
-        combine(*sources).subscribe(recorder)
+        hold = Hold()
+        recorder = subscribed(combine(*sources), UNBOUNDED, on_next=hold)
         signalling = start_thread(lambda s=sources: [send(source, 1) for source in s])
-        wait_for(delivering)
-        with step.meanwhile(lambda g=go_on, s=signalling: (g.set(), s.result())):
+        wait_for(hold.entered)
+        with step.meanwhile(lambda h=hold, s=signalling: (h.leave.set(), s.result())):
             recorder.subscription.cancel()
         assert [source.cancels for source in sources] == [1, 1, 1], step
 
