@@ -14,40 +14,34 @@ import pytest
 import rstreams_fast as rsf
 from tests.helpers import start_thread, wait_for
 from tests.operators import apart
+from tests.operators.entry import ignore
+from tests.rules.probes import Recorder
+
+Take = Callable[[Any], object]
+End = Callable[[rsf.Stream[Any], Take], Callable[[], object]]
 
 
-class Downstream:
-    """Asks for everything; ``cancel`` is its subscription's."""
-
-    def on_subscribe(self, subscription: rsf.Subscription, /) -> None:
-        self.cancel = subscription.cancel
-        subscription.request(rsf.UNBOUNDED)
-
-    def on_next(self, element: Any, /) -> None: ...
-
-    def on_error(self, error: BaseException, /) -> None: ...
-
-    def on_complete(self) -> None: ...
-
-
-def below(stages: Callable[[Any], Any]) -> Callable[[rsf.Stream[Any]], Callable[[], object]]:
-    def subscribe(stream: rsf.Stream[Any]) -> Callable[[], object]:
-        downstream = Downstream()
+def below(stages: Callable[[Any], Any]) -> End:
+    def subscribe(stream: rsf.Stream[Any], take: Take) -> Callable[[], object]:
+        downstream = Recorder(request=rsf.UNBOUNDED, on_next=lambda _r, x: take(x))
         start_thread(lambda: stages(stream).subscribe(downstream))
-        return lambda: downstream.cancel()  # noqa: PLW0108 - it is there when it is called
+        return lambda: downstream.subscription.cancel()  # noqa: PLW0108 - it is there later
 
     return subscribe
 
 
-def for_each(stream: rsf.Stream[Any]) -> Callable[[], object]:
+def for_each(stream: rsf.Stream[Any], take: Take) -> Callable[[], object]:
     begun: list[Any] = []
     publisher = stream.do_on_subscribe(begun.append)
-    start_thread(lambda: publisher.for_each(lambda _: None), "for_each")
+    start_thread(lambda: publisher.for_each(take), "for_each")
     return lambda: begun[0].cancel()  # noqa: PLW0108 - it is there when it is called
 
 
 #: Each calls ``subscribe`` of the stream in another thread, and returns what cancels it.
-ENDS = {"for_each": for_each, **{name: below(use.over) for name, use in apart().items()}}
+ENDS: dict[str, End] = {
+    "for_each": for_each,
+    **{name: below(use.over) for name, use in apart().items()},
+}
 
 
 class Asked:
@@ -85,7 +79,7 @@ class Asked:
 def test_is_left_to_the_thread_that_asks(name: str) -> None:
     drop_references = threading.Event()
     publisher = Asked(lambda _: wait_for(drop_references, "leave to come back"))
-    cancel = ENDS[name](rsf.from_publisher(publisher))
+    cancel = ENDS[name](rsf.from_publisher(publisher), ignore)
     wait_for(publisher.inside, "a request")
     cancel()  # does not wait for the request, either
     assert not publisher.cancelled.is_set()
@@ -105,11 +99,11 @@ def test_stops_a_publisher_that_goes_on_and_on_in_request(name: str) -> None:
         while not publisher.cancelled.is_set():
             publisher.subscriber.on_next(1)
 
-    publisher = Asked(emit_for_ever)
-    cancel = ENDS[name](rsf.from_publisher(publisher))
+    publisher, taken = Asked(emit_for_ever), list[Any]()
+    cancel = ENDS[name](rsf.from_publisher(publisher), taken.append)
     wait_for(cancel_now, "a request")
     cancel()
     told.set()
     wait_for(publisher.left, "the end of the request")
     assert not publisher.overlapped
-    assert publisher.cancels == 1
+    assert (publisher.cancels, taken) == (1, [])
