@@ -31,9 +31,6 @@ def beside(name: str, n: int = 0) -> tuple[Manual, Manual, Recorder]:
     return above, other, subscribed(stream, n) if n else subscribed(stream)
 
 
-# -- each of them ----------------------------------------------------------------------------------
-
-
 @EACH
 def test_nothing_above_is_asked_for_before_the_subscriber_has_asked(name: str) -> None:
     above, other, recorder = beside(name)
@@ -62,9 +59,6 @@ def test_threads_that_signal_at_once_break_nothing(name: str) -> None:
         OPERATORS[name](above, other).subscribe(recorder)
         assert recorder.wait_terminal() == ("on_complete",)
         recorder.check()
-
-
-# -- combine_latest --------------------------------------------------------------------------------
 
 
 def test_combine_latest_asks_for_one_until_each_has_begun_and_then_ahead() -> None:
@@ -97,9 +91,6 @@ def test_combine_latest_keeps_what_waits_in_the_order_in_which_it_came() -> None
     assert recorder.terminal == ("on_complete",)
 
 
-# -- with_latest_from ------------------------------------------------------------------------------
-
-
 def test_with_latest_from_counts_what_was_replaced_before_it_left() -> None:
     above, other, recorder = beside("with_latest_from", 2)
     assert (above.requests, other.requests) == ([], [UNBOUNDED])
@@ -110,9 +101,6 @@ def test_with_latest_from_counts_what_was_replaced_before_it_left() -> None:
     assert recorder.elements == [("a", 3), ("b", 3)]
     (metrics,) = rsf.metrics_of(recorder.subscription)
     assert (metrics.held, metrics.max_held, metrics.dropped) == (1, 1, 3)
-
-
-# -- race ------------------------------------------------------------------------------------------
 
 
 def test_race_is_for_the_first_to_signal_alone() -> None:
@@ -143,9 +131,6 @@ def test_race_asks_the_winner_for_everything_where_everything_is_asked_for() -> 
     assert above.requests == [1, UNBOUNDED]
 
 
-# -- take_until ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("signal", ["on_next", "on_complete"])
 def test_take_until_ends_when_the_other_signals(signal: str) -> None:
     above, other, recorder = beside("take_until", 2)
@@ -161,8 +146,8 @@ def test_take_until_ends_when_the_other_signals(signal: str) -> None:
 )
 def test_take_until_stops_within_a_sequence(sequence: rsf.Stream[int]) -> None:
     other = Manual()
-    recorder = Recorder(request=UNBOUNDED, on_next=lambda _r, n: n == 2 and send(other, "now"))
-    sequence.take_until(other).subscribe(recorder)
+    stream = sequence.take_until(other)
+    recorder = subscribed(stream, UNBOUNDED, on_next=lambda _r, n: n == 2 and send(other, "now"))
     assert recorder.signals[1:] == [*(("on_next", n) for n in range(3)), ("on_complete",)]
 
 
@@ -175,8 +160,7 @@ def test_take_until_what_has_come_leaves_what_is_above_alone() -> None:
 def test_take_until_ends_a_publisher_without_end_on_the_caller() -> None:
     going, other = threading.Event(), Manual()
     endless = rsf.range_(10**12).do_on_next(lambda n: going.set() if n else None)
-    recorder = Recorder()
-    endless.take_until(other).subscribe(recorder)
+    recorder = subscribed(endless.take_until(other))
     asking = start_thread(lambda: recorder.subscription.request(UNBOUNDED))
     wait_for(going, "the second element")
     send(other, "now")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
-
-# -- concat ----------------------------------------------------------------------------------------
+from tests.rules.probes import ManualPublisher, send, subscribed
 
 
 def test_only_the_current_one_is_cancelled() -> None:
@@ -19,7 +17,6 @@ def test_only_the_current_one_is_cancelled() -> None:
     assert (a.cancels, b.cancels, c.subscribes) == (0, 1, 0)
 
 
-# -- concat_map ------------------------------------------------------------------------------------
 def test_concat_map_calls_its_function_when_the_publisher_before_is_over() -> None:
     outer, inners = ManualPublisher(), [ManualPublisher(), ManualPublisher()]
     called: list[int] = []
@@ -45,9 +42,7 @@ def test_concat_map_calls_its_function_when_the_publisher_before_is_over() -> No
 
 def test_concat_map_asks_when_three_quarters_were_opened() -> None:
     outer = ManualPublisher()
-    rsf.from_publisher(outer).concat_map(lambda _n: rsf.empty(), prefetch=4).subscribe(
-        Recorder(request=1)
-    )
+    subscribed(rsf.from_publisher(outer).concat_map(lambda _n: rsf.empty(), prefetch=4), 1)
     send(outer, 1, 2)
     assert outer.requests == [4]
     send(outer, 3)
