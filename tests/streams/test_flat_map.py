@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -13,24 +14,14 @@ from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subsc
 UNBOUNDED = rsf.UNBOUNDED
 
 
-class Inners:
-    """A publisher for each element, made as it is asked for."""
-
-    def __init__(self) -> None:
-        self.made: dict[Any, ManualPublisher] = {}
-
-    def __call__(self, element: Any) -> ManualPublisher:
-        self.made[element] = publisher = ManualPublisher()
-        return publisher
-
-    def __getitem__(self, element: Any) -> ManualPublisher:
-        return self.made[element]
+#: A publisher for each element, made as it is asked for.
+Inners = defaultdict[Any, ManualPublisher]
 
 
-# -- elements and concurrency ----------------------------------------------------------------------
 def test_upstream_is_asked_for_the_concurrency_and_for_one_when_one_is_over() -> None:
-    outer, inners = ManualPublisher(), Inners()
-    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners, concurrency=3, prefetch=2))
+    outer, inners = ManualPublisher(), Inners(ManualPublisher)
+    stream = rsf.from_publisher(outer).flat_map(inners.__getitem__, concurrency=3, prefetch=2)
+    recorder = subscribed(stream)
     assert outer.requests == []  # nobody has asked yet
     recorder.subscription.request(1)
     assert outer.requests == [3]
@@ -51,8 +42,8 @@ def test_upstream_is_asked_for_the_concurrency_and_for_one_when_one_is_over() ->
 
 
 def test_when_upstream_is_over_it_is_asked_for_nothing() -> None:
-    outer, inners = ManualPublisher(), Inners()
-    subscribed(rsf.from_publisher(outer).flat_map(inners, concurrency=2), 1)
+    outer, inners = ManualPublisher(), Inners(ManualPublisher)
+    subscribed(rsf.from_publisher(outer).flat_map(inners.__getitem__, concurrency=2), 1)
     send(outer, "a", "b")
     outer.subscriber.on_complete()
     inners["a"].subscriber.on_complete()
@@ -85,7 +76,6 @@ def test_the_function_is_called_while_a_publisher_that_was_asked_waits() -> None
     assert called.value == 2
 
 
-# -- bounds ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 1), (2, 4), (4, 2)])
 def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int) -> None:
     living = Living()
@@ -104,17 +94,14 @@ def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int
     assert living.alive.value == 0
 
 
-# -- errors ----------------------------------------------------------------------------------------
-
-
 def test_delayed_errors_come_after_everything_and_the_others_go_on() -> None:
     failures = [ValueError("fn"), KeyError("inner"), OSError("outer")]
-    outer, inners = ManualPublisher(), Inners()
+    outer, inners = ManualPublisher(), Inners(ManualPublisher)
 
     def fn(name: str) -> Any:
         if name == "bad":
             raise failures[0]
-        return inners(name)
+        return inners[name]
 
     recorder = subscribed(rsf.from_publisher(outer).flat_map(fn, delay_error=True), UNBOUNDED)
     send(outer, "a", "bad", "b")

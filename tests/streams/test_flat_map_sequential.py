@@ -7,20 +7,14 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, send, subscribed
 from tests.stepping import steps
 
 
-def three() -> tuple[list[ManualPublisher], Recorder]:
-    """Three publishers that the test signals by, and what comes of them."""
-    inners = [ManualPublisher() for _ in range(3)]
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    rsf.range_(3).flat_map_sequential(inners.__getitem__).subscribe(recorder)
-    return inners, recorder
-
-
 def test_later_elements_wait_for_those_before_them() -> None:
-    (a, b, c), recorder = three()
+    a, b, c = inners = [ManualPublisher() for _ in range(3)]
+    stream = rsf.range_(3).flat_map_sequential(inners.__getitem__)
+    recorder = subscribed(stream, rsf.UNBOUNDED)
     c.subscriber.on_next(20)
     b.subscriber.on_next(10)
     assert recorder.elements == []
@@ -52,14 +46,13 @@ def test_the_order_is_that_of_concat_map(where: str, concurrency: int) -> None:
 def test_no_more_than_the_concurrency_are_open_and_no_more_than_asked_for_is_delivered() -> None:
     inners = [ManualPublisher() for _ in range(5)]
     opened: list[int] = []
-    recorder = Recorder(request=1)
 
     def open_one(n: int) -> Any:
         opened.append(n)
         return inners[n]
 
     stream = rsf.range_(5).flat_map_sequential(open_one, concurrency=2, prefetch=4)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, 1)
     assert opened == [0, 1]
     assert inners[1].requested == 4
     inners[1].subscriber.on_next(10)
