@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, Living, start_thread, wait_for
+from tests.helpers import Counted, Element, Living, start_thread, wait_for
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
+from tests.streams.held import Hold
 
 UNBOUNDED = rsf.UNBOUNDED
 
 
-# -- elements --------------------------------------------------------------------------------------
 def test_those_that_have_elements_waiting_take_turns() -> None:
     a, b, c = publishers = ManualPublisher(), ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.merge(*publishers), 1)
@@ -55,25 +54,19 @@ def test_a_source_that_waits_keeps_nothing_back() -> None:
 
 
 def test_what_a_source_waits_in_does_not_hold_back_the_others() -> None:
-    go_on, other = threading.Event(), ManualPublisher()
-
-    def stuck() -> Iterator[int]:
-        wait_for(go_on)
-        yield 1
-
+    hold, other = Hold(), ManualPublisher()
     recorder = Recorder(request=UNBOUNDED)
-    stream = rsf.merge(other, rsf.from_iterable(stuck()), prefetch=4)
+    stream = rsf.merge(other, rsf.from_iterable(map(hold, [1])), prefetch=4)
     thread = start_thread(lambda: stream.subscribe(recorder))
     other.wait_requested(4)
     send(other, "a", "b")
     assert recorder.elements == ["a", "b"]
-    go_on.set()
+    hold.leave.set()
     thread.result()
     assert recorder.elements == ["a", "b", 1]
     recorder.check()
 
 
-# -- demand and bounds -----------------------------------------------------------------------------
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
     living = Living()
@@ -89,22 +82,16 @@ def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
 
 
 def test_others_are_asked_while_one_element_is_being_worked_on() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    busy, go_on = threading.Event(), threading.Event()
-
-    def work(_recorder: Recorder, element: int) -> None:
-        if element == 4:
-            busy.set()
-            wait_for(go_on)
-
-    recorder = subscribed(rsf.merge(a, b, prefetch=4), 1, on_next=work)
+    a, b, hold = ManualPublisher(), ManualPublisher(), Hold()
+    stream = rsf.merge(a, b, prefetch=4)
+    recorder = subscribed(stream, 1, on_next=lambda _r, element: element == 4 and hold())
     send(a, 1, 2, 3, 4)
     worker = start_thread(lambda: recorder.subscription.request(UNBOUNDED))
-    wait_for(busy)
+    wait_for(hold.entered)
     assert a.requests == [4]
     send(b, 5)  # comes while the drain is held, and does the asking
     assert a.requests == [4, 3]
-    go_on.set()
+    hold.leave.set()
     worker.result()
     assert recorder.elements == [1, 2, 3, 4, 5]
     recorder.check()
@@ -114,9 +101,6 @@ def test_no_error_of_a_subscriber_keeps_an_element(
     caplog: pytest.LogCaptureFixture, dropped: list[BaseException]
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
-
-    class Element:
-        pass
 
     class Raising(Recorder):
         on_next = staticmethod(int)  # type: ignore[assignment]
@@ -128,9 +112,6 @@ def test_no_error_of_a_subscriber_keeps_an_element(
     a.subscriber.on_next(elements.pop())  # no frame of ours keeps it
     assert isinstance(dropped[0], TypeError)
     assert gone() is None
-
-
-# -- ends ------------------------------------------------------------------------------------------
 
 
 def test_what_follows_a_failed_one_is_not_even_subscribed_to() -> None:
@@ -154,17 +135,6 @@ def test_a_delayed_error_comes_after_everything_as_itself() -> None:
     assert recorder.signals[2:] == [("on_next", 1), ("on_next", 2), ("on_error", error)]
 
 
-def test_several_delayed_errors_are_a_group() -> None:
-    errors = [ValueError("a"), KeyError("b")]
-    recorder = subscribed(
-        rsf.merge(*map(rsf.error, errors), rsf.range_(2), delay_error=True), UNBOUNDED
-    )
-    assert recorder.elements == [0, 1]
-    group = recorder.error
-    assert isinstance(group, ExceptionGroup)
-    assert list(group.exceptions) == errors
-
-
 def test_what_is_no_exception_is_never_delayed() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.merge(a, b, delay_error=True), 1)
@@ -173,44 +143,17 @@ def test_what_is_no_exception_is_never_delayed() -> None:
     assert b.cancels == 1
 
 
-def test_only_so_many_delayed_errors_are_kept(
+def test_several_delayed_errors_are_a_group_of_only_so_many(
     caplog: pytest.LogCaptureFixture, dropped: list[BaseException]
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
     errors = [ValueError(n) for n in range(100)]
-    recorder = subscribed(rsf.merge(*map(rsf.error, errors), delay_error=True))
+    merged = rsf.merge(*map(rsf.error, errors), rsf.range_(2), delay_error=True)
+    recorder = subscribed(merged, UNBOUNDED)
+    assert recorder.elements == [0, 1]
     assert isinstance(recorder.error, ExceptionGroup)
     assert [*recorder.error.exceptions, *dropped] == errors
     assert len(dropped) == 36
-
-
-@pytest.mark.parametrize("first", ["the request returns", "an element comes"])
-def test_cancel_waits_for_nobody_and_no_call_overlaps_a_request(first: str) -> None:
-    asked, go_on, seen = threading.Event(), threading.Event(), []
-
-    class Slow(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            asked.set()
-            wait_for(go_on)
-            if first == "an element comes":
-                self.subscriber.on_next(1)
-                seen.append(self.cancels)  # cancelled within this call, by the thread that asks
-            super().request(n)
-
-    publisher, recorder = Slow(), Recorder()
-    rsf.merge(publisher, rsf.never()).subscribe(recorder)
-    asking = start_thread(lambda: recorder.subscription.request(1))
-    wait_for(asked)
-    recorder.subscription.cancel()
-    assert publisher.cancels == 0  # §2.7: it is left to the thread that asks
-    go_on.set()
-    asking.result()
-    assert publisher.cancels == 1
-    assert seen == ([1] if first == "an element comes" else [])
-    assert recorder.signals == [("on_subscribe",)]
-
-
-# -- many, and threads -----------------------------------------------------------------------------
 
 
 def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
@@ -219,9 +162,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
         stream = stream.merge(rsf.range_(n, n + 1))
     assert sorted(stream.to_list()) == list(range(500))
     assert "merge of 500 publishers" in stream.describe()
-
-
-# -- words -----------------------------------------------------------------------------------------
 
 
 def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
