@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, wait_until
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 from tests.rules.probes import Clock
+from tests.streams.held import Hold
 
 Slow = Callable[[int], int]
 Make = Callable[[rsf.Stream[int], Slow], rsf.Stream[Any]]
@@ -46,15 +47,10 @@ HOLDS: dict[str, Make] = {
 @pytest.mark.parametrize("name", HOLDS)
 def test_the_next_tick_is_no_error_of_a_subscriber_that_is_served(name: str) -> None:
     emitters: list[rsf.Emitter[int]] = []
-    go_on = threading.Event()
-
-    def slow(element: int) -> int:
-        assert go_on.wait(DEADLINE)
-        return element
-
+    hold = Hold()
     source = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
     seen: list[Any] = []
-    run = HOLDS[name](source, slow).for_each(seen.append)
+    run = HOLDS[name](source, hold).for_each(seen.append)
     (emitter,) = emitters
     for element in range(3):
         wait_until(lambda: emitter.demand > 0, "a request")
@@ -62,91 +58,57 @@ def test_the_next_tick_is_no_error_of_a_subscriber_that_is_served(name: str) -> 
     while emitter.demand and emitter.next(3):
         pass  # map_async asks ahead for what nobody needs below
     emitter.next(4)
-    go_on.set()
+    hold.leave.set()
     run.result(DEADLINE)
     assert seen == [0, 1, 2]
 
 
 #: The same, for a source that fails by itself.
 FAILING = rsf.concat(rsf.range_(3), rsf.error(OSError("the disk")))
+BELOW: dict[str, rsf.Stream[int]] = {
+    "nothing": FAILING,
+    "publish_on": FAILING.publish_on(),
+    "publish_on the caller": FAILING.publish_on("caller"),
+    "publish_on by bytes": FAILING.publish_on(max_bytes=9, weigher=abs),
+    "publish_on twice": FAILING.publish_on().map(abs).publish_on(),
+    "map_blocking": FAILING.map_blocking(abs),
+    "delay_elements": FAILING.delay_elements(0.001),
+    "delay_elements and publish_on": FAILING.delay_elements(0.001).publish_on(),
+    "a seed": FAILING.publish_on().scan(operator.add, 0).skip(1).publish_on(),
+}
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        FAILING.take(3),
-        FAILING.publish_on().take(3),
-        FAILING.publish_on().map(abs).publish_on().take(3),
-        FAILING.publish_on().on_error_resume(lambda _: rsf.range_(9)).take(3),
-        FAILING.map_blocking(abs).take(3),
-        FAILING.delay_elements(0.001).take(3),
-        FAILING.delay_elements(0.001).publish_on().take(3),
-    ],
-    ids=lambda stream: str(stream.describe().count("\n")),
-)
-def test_a_boundary_changes_nothing_about_an_error_behind_all_that_is_needed(
-    stream: rsf.Stream[int],
-) -> None:
-    assert stream.to_list() == [0, 1, 2]
-    with pytest.raises(OSError, match="the disk"):
-        FAILING.publish_on().take(4).to_list()
+@pytest.mark.parametrize("name", BELOW)
+def test_a_boundary_changes_nothing_about_an_error_behind_all_that_is_needed(name: str) -> None:
+    """The seed of ``scan`` is one of the elements that are needed."""
+    sums = [BELOW[name].scan(operator.add, 0).take(n).to_list() for n in range(5)]
+    assert [len(elements) for elements in sums] == [*range(5)]
+    assert BELOW[name].take(3).to_list() == [0, 1, 3 if name == "a seed" else 2]
+    for failing in (BELOW[name].take(4), BELOW[name].scan(operator.add, 0).take(5)):
+        with pytest.raises(OSError, match="the disk"):
+            failing.to_list()
 
 
-@pytest.mark.parametrize("taken", range(5))
-@pytest.mark.parametrize(
-    "above",
-    [
-        FAILING,
-        FAILING.publish_on(),
-        FAILING.publish_on("caller"),
-        FAILING.publish_on(max_bytes=9, weigher=abs),
-        FAILING.map_blocking(abs),
-        FAILING.delay_elements(0.001),
-        FAILING.publish_on().scan(operator.add, 0).skip(1).publish_on(),
-    ],
-    ids=lambda stream: str(stream.describe().count("\n")),
-)
-def test_the_seed_of_scan_is_one_of_the_elements_that_are_needed(
-    above: rsf.Stream[int], taken: int
-) -> None:
-    assert len(above.scan(operator.add, 0).take(taken).to_list()) == taken
-    with pytest.raises(OSError, match="the disk"):
-        above.scan(operator.add, 0).take(5).to_list()
-
-
-@pytest.mark.parametrize("take", ["publish_on", "map_blocking", "delay_elements"])
-def test_an_error_before_all_that_is_needed_is_signalled(take: str) -> None:
-    stream = {
-        "publish_on": FAILING.publish_on(),
-        "map_blocking": FAILING.map_blocking(abs),
-        "delay_elements": FAILING.delay_elements(0.001),
-    }[take]
-    with pytest.raises(OSError, match="the disk"):
-        stream.take(4).to_list()
+def test_what_is_not_needed_is_not_resumed_from() -> None:
+    resumed = FAILING.publish_on().on_error_resume(lambda _: rsf.range_(9))
+    assert resumed.take(3).to_list() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["map_async", "map_blocking"])
 def test_an_error_before_all_that_is_needed_overtakes_running_calls(name: str) -> None:
     emitters: list[rsf.Emitter[int]] = []
-    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def slow(element: int) -> int:
-        begun.set()
-        assert go_on.wait(DEADLINE)
-        return element
-
+    hold, ended = Hold(), threading.Event()
     calls = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
-    stream = HOLDS[name](calls, slow)
-    run = stream.for_each(lambda _: None, lambda _: ended.set())
+    run = HOLDS[name](calls, hold).for_each(lambda _: None, lambda _: ended.set())
     (emitter,) = emitters
     wait_until(lambda: emitter.demand > 0, "a request")
     emitter.next(0)
-    assert begun.wait(DEADLINE)
+    wait_for(hold.entered)
     emitter.error(OSError("the disk"))
     try:
-        assert ended.wait(DEADLINE)
+        wait_for(ended)
     finally:
-        go_on.set()
+        hold.leave.set()
     with pytest.raises(OSError, match="the disk"):
         run.result(DEADLINE)
 
@@ -159,8 +121,7 @@ def test_delay_elements_asks_for_no_more_than_is_needed(end: str) -> None:
     delayed = source.delay_elements(1, timer=timer)
     seen: list[Any] = []
     if end == "first":
-        found = threading.Thread(target=lambda: seen.append(delayed.first()))
-        found.start()
+        found = start_thread(lambda: seen.append(delayed.first()))
     else:
         (delayed.take(1) if end == "take" else delayed.batch(1).take(1).unbatch()).for_each(
             seen.append
@@ -173,7 +134,7 @@ def test_delay_elements_asks_for_no_more_than_is_needed(end: str) -> None:
     timer.advance(1)
     wait_until(lambda: seen == [0], "the element")
     if end == "first":
-        found.join(DEADLINE)
+        found.result()
 
 
 @pytest.mark.parametrize("strategy", [rsf.Overflow.ERROR, rsf.Overflow.BUFFER])
@@ -181,22 +142,17 @@ def test_a_source_that_cannot_wait_is_asked_for_the_prefetch_where_the_need_is_n
     strategy: rsf.Overflow,
 ) -> None:
     emitters: list[rsf.Emitter[int]] = []
-    go_on = threading.Event()
-
-    def slow(element: int) -> int:
-        assert go_on.wait(DEADLINE)
-        return element
-
+    hold = Hold()
     source = rsf.create(emitters.append, overflow=strategy, capacity=1)
     seen: list[Any] = []
-    even = source.publish_on(prefetch=4).map(slow).filter(lambda n: n == 3).take(1)
+    even = source.publish_on(prefetch=4).map(hold).filter(lambda n: n == 3).take(1)
     assert "at most 4 elements" in even.describe()
     run = even.for_each(seen.append)
     (emitter,) = emitters
     for element in range(4):
         wait_until(lambda: emitter.demand > 0, "a request")
         assert emitter.next(element)
-    go_on.set()
+    hold.leave.set()
     run.result(DEADLINE)
     assert seen == [3]
     waits = rsf.range_(9).publish_on(prefetch=4).filter(lambda n: n == 3).take(1)
