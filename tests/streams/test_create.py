@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -13,17 +14,18 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import Emitter
 from tests.helpers import Counted, run_threads
-from tests.rules.probes import Recorder, subscribed
+from tests.rules.probes import Recorder, raising, subscribed
 
 
-def emitter_and(recorder: Recorder, **options: Any) -> Emitter[Any]:
-    """Subscribe ``recorder`` to a source of which the test holds the emitter."""
+def emitting(
+    request: Any = ..., on_next: Any = None, **options: Any
+) -> tuple[Recorder, Emitter[Any]]:
+    """A recorder that has subscribed to a source of which the test holds the emitter."""
     emitters: list[Emitter[Any]] = []
-    rsf.create(emitters.append, **options).subscribe(recorder)
-    return emitters[0]
+    recorder = subscribed(rsf.create(emitters.append, **options), request, on_next=on_next)
+    return recorder, emitters[0]
 
 
-# -- the function ----------------------------------------------------------------------------------
 def test_it_is_called_for_each_subscriber_after_on_subscribe() -> None:
     calls: list[int] = []
 
@@ -70,12 +72,9 @@ def test_what_it_raises_after_the_end_is_reported(dropped: list[BaseException]) 
 
 
 def test_keyboard_interrupt_leaves_and_the_subscriber_is_told() -> None:
-    def send(emitter: Emitter[int]) -> None:
-        raise KeyboardInterrupt
-
     recorder = Recorder()
     with pytest.raises(KeyboardInterrupt):
-        rsf.create(send).subscribe(recorder)
+        rsf.create(raising(KeyboardInterrupt())).subscribe(recorder)
     assert isinstance(recorder.error, KeyboardInterrupt)
     recorder.check()
 
@@ -83,10 +82,7 @@ def test_keyboard_interrupt_leaves_and_the_subscriber_is_told() -> None:
 def test_keyboard_interrupt_of_a_subscriber_leaves_through_next(
     dropped: list[BaseException],
 ) -> None:
-    def leave(recorder: Recorder, element: int) -> None:
-        raise KeyboardInterrupt
-
-    recorder = Recorder(request=5, on_next=leave)
+    recorder = Recorder(request=5, raises=("on_next", KeyboardInterrupt()))
     ended: list[int] = []
 
     def send(emitter: Emitter[int]) -> None:
@@ -99,10 +95,8 @@ def test_keyboard_interrupt_of_a_subscriber_leaves_through_next(
     assert dropped == []
 
 
-# -- the emitter -----------------------------------------------------------------------------------
 def test_next_says_whether_it_counts() -> None:
-    recorder = Recorder()
-    emitter = emitter_and(recorder, capacity=2)
+    recorder, emitter = emitting(capacity=2)
     assert emitter.next(1)
     assert emitter.next(2)
     assert not emitter.cancelled
@@ -117,8 +111,7 @@ def test_next_says_whether_it_counts() -> None:
 
 
 def test_none_is_a_type_error_and_the_stream_goes_on() -> None:
-    recorder = Recorder(request=5)
-    emitter = emitter_and(recorder)
+    recorder, emitter = emitting(5)
     with pytest.raises(TypeError, match=r"§2\.13"):
         emitter.next(None)
     with pytest.raises(TypeError, match=r"§2\.13"):
@@ -134,8 +127,7 @@ def test_none_is_a_type_error_and_the_stream_goes_on() -> None:
 
 def test_the_first_end_counts(dropped: list[BaseException]) -> None:
     late = ValueError("late")
-    recorder = Recorder(request=5)
-    emitter = emitter_and(recorder)
+    recorder, emitter = emitting(5)
     assert emitter.complete()
     assert not emitter.complete()
     assert not emitter.error(late)
@@ -145,8 +137,7 @@ def test_the_first_end_counts(dropped: list[BaseException]) -> None:
 
 
 def test_demand_is_what_was_asked_for_and_not_sent() -> None:
-    recorder = Recorder()
-    emitter = emitter_and(recorder)
+    recorder, emitter = emitting()
     assert emitter.demand == 0
     recorder.subscription.request(3)
     assert emitter.demand == 3
@@ -165,15 +156,12 @@ def test_demand_is_what_was_asked_for_and_not_sent() -> None:
 
 def test_demand_within_on_next_does_not_count_the_element_being_delivered() -> None:
     seen: list[int] = []
-    recorder = Recorder(on_next=lambda recorder, element: seen.append(emitter.demand))
-    emitter = emitter_and(recorder)
+    recorder, emitter = emitting(on_next=lambda _recorder, _element: seen.append(emitter.demand))
     recorder.subscription.request(2)
     emitter.next("a")
     emitter.next("b")
     assert seen == [1, 0]
 
-
-# -- on_cancel -------------------------------------------------------------------------------------
 
 ENDINGS: dict[str, Callable[[Emitter[Any], Recorder], object]] = {
     "cancel": lambda emitter, recorder: recorder.subscription.cancel(),
@@ -186,8 +174,7 @@ ENDINGS: dict[str, Callable[[Emitter[Any], Recorder], object]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_on_cancel_is_called_once_whatever_the_end(ending: str) -> None:
-    recorder = Recorder()
-    emitter = emitter_and(recorder, capacity=2)
+    recorder, emitter = emitting(capacity=2)
     calls: list[str] = []
     emitter.on_cancel(lambda: calls.append("first"))
     emitter.on_cancel(lambda: calls.append("second"))
@@ -206,8 +193,7 @@ def test_what_on_cancel_raises_is_reported(dropped: list[BaseException]) -> None
     def fail() -> None:
         raise ValueError("as it should")
 
-    recorder = Recorder()
-    emitter = emitter_and(recorder)
+    recorder, emitter = emitting()
     calls: list[int] = []
     emitter.on_cancel(fail)
     emitter.on_cancel(lambda: calls.append(1))
@@ -218,8 +204,7 @@ def test_what_on_cancel_raises_is_reported(dropped: list[BaseException]) -> None
 
 def test_on_cancel_is_called_once_however_ends_race() -> None:
     for _ in range(30):
-        recorder = Recorder(request=100)
-        emitter = emitter_and(recorder)
+        recorder, emitter = emitting(100)
         calls = Counted()
         run_threads(
             [
@@ -233,15 +218,14 @@ def test_on_cancel_is_called_once_however_ends_race() -> None:
         recorder.check()
 
 
-# -- what is kept ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_after_the_end_an_emitter_keeps_nothing(ending: str, dropped: list[BaseException]) -> None:
     class Closing:
         def close(self) -> None:
             """Close."""
 
-    recorder, closing = Recorder(), Closing()
-    emitter = emitter_and(recorder, capacity=2)
+    closing = Closing()
+    recorder, emitter = emitting(capacity=2)
     emitter.on_cancel(closing.close)
     emitter.next(1)
     ENDINGS[ending](emitter, recorder)
@@ -259,18 +243,14 @@ def test_an_error_of_the_function_keeps_no_subscriber() -> None:
 
     recorder = subscribed(rsf.create(send))
     assert recorder.error is not None
-    traceback, frames = recorder.error.__traceback__, 0
-    while traceback is not None:
-        assert not any(value is recorder for value in traceback.tb_frame.f_locals.values())
-        traceback, frames = traceback.tb_next, frames + 1
-    assert frames == 2
+    frames = [frame for frame, _line in traceback.walk_tb(recorder.error.__traceback__)]
+    assert not any(value is recorder for frame in frames for value in frame.f_locals.values())
+    assert len(frames) == 2
 
 
-# -- threads and loops -----------------------------------------------------------------------------
 def test_threads_race_with_cancel_and_request() -> None:
     for _ in range(20):
-        recorder = Recorder()
-        emitter = emitter_and(recorder, capacity=10)
+        recorder, emitter = emitting(capacity=10)
         run_threads(
             [
                 lambda e=emitter: [e.next(n) for n in range(30)],
@@ -289,20 +269,9 @@ def test_threads_race_with_cancel_and_request() -> None:
         assert kept() is None
 
 
-# -- description and arguments ---------------------------------------------------------------------
-
-
 def test_a_coroutine_that_nobody_awaits_is_the_streams_error() -> None:
     async def send(emitter: Emitter[int]) -> None:
         emitter.next(1)
 
     with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits; let fn start"):
         rsf.create(lambda emitter: send(emitter)).run()  # noqa: PLW0108
-
-
-def test_a_function_of_on_cancel_is_not_awaited() -> None:
-    async def coroutine() -> None:
-        """Never awaited."""
-
-    with pytest.raises(TypeError, match=r"on_cancel\(fn\): fn must be a plain function"):
-        rsf.create(lambda emitter: emitter.on_cancel(coroutine)).run()  # type: ignore[arg-type]

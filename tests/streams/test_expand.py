@@ -9,7 +9,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import run_threads, start_thread
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, send, subscribed
 from tests.stepping import steps
 
 TREE = {1: [2, 3], 2: [4, 5], 3: [6], 4: [7]}
@@ -103,8 +103,7 @@ def test_demand_from_threads_is_neither_lost_nor_doubled(deep: bool) -> None:
     def follow(n: int) -> Any:
         return rsf.range_(n + 1, n + 2).subscribe_on() if n < last else rsf.empty()
 
-    recorder = Recorder()
-    rsf.range_(1).expand(follow, depth_first=deep).subscribe(recorder)
+    recorder = subscribed(rsf.range_(1).expand(follow, depth_first=deep))
 
     def ask() -> None:
         for _ in range(last // threads):

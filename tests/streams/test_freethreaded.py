@@ -15,8 +15,8 @@ ROUNDS = 30
 def test_cancelled_by_several_threads_an_observer_is_told_once() -> None:
     for _ in range(ROUNDS):
         told: list[str] = []
-        recorder = Recorder(request=1)
-        rsf.range_(9).do_on_cancel(lambda told=told: told.append("cancel")).subscribe(recorder)
+        stream = rsf.range_(9).do_on_cancel(lambda told=told: told.append("cancel"))
+        recorder = subscribed(stream, 1)
         run_threads([recorder.subscription.cancel] * 3)
         assert told == ["cancel"]
 

@@ -14,6 +14,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE
+from tests.operators.entry import NoStream
 from tests.rules.probes import HandTimer, Recorder, subscribed
 
 
@@ -96,16 +97,9 @@ class Steps:
 def test_a_request_is_looked_at_once(
     operator: Callable[[rsf.Stream[int]], rsf.Stream[int]],
 ) -> None:
-    recorder = subscribed(operator(rsf.from_publisher(Foreign())))
+    recorder = subscribed(operator(rsf.from_publisher(NoStream(rsf.range_(10)))))
     recorder.subscription.request(Steps(3))
     assert recorder.elements == [0, 1, 2]
-
-
-class Foreign:
-    """A publisher that is no stream."""
-
-    def subscribe(self, subscriber: Any, /) -> None:
-        rsf.range_(10).subscribe(subscriber)
 
 
 def test_what_leaves_an_asynchronous_source_is_known_and_not_reported_again(
@@ -176,16 +170,8 @@ def test_a_resource_is_closed_though_the_last_signal_leaves(
     fails: bool, raised: type[BaseException]
 ) -> None:
     closed: list[int] = []
-
-    class Last(Recorder):
-        def on_complete(self) -> NoReturn:
-            raise raised
-
-        def on_error(self, error: BaseException, /) -> NoReturn:
-            raise raised
-
     source = rsf.error(OSError()) if fails else rsf.empty()
     using = rsf.using(lambda: 1, lambda _one: source, closed.append)
     with suppress(Leaving):
-        using.subscribe(Last())
+        subscribed(using, raises=("on_error" if fails else "on_complete", raised()))
     assert closed == [1]

@@ -11,7 +11,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import wait_until
-from tests.rules.probes import Clock, HandTimer, Recorder
+from tests.rules.probes import Clock, HandTimer, subscribed
 
 Make = Callable[[rsf.Stream[Any], Clock], rsf.Stream[Any]]
 
@@ -120,8 +120,8 @@ def test_a_clock_that_raises_ends_the_stream(name: str, at: int, slow: bool) -> 
     """``slow``: on the thread of the timer; otherwise on shared threads."""
     timer = _BadClock(at)
     timer.runs_slow_work = slow
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    READINGS[name][1](rsf.range_(1).concat(rsf.never()), timer).subscribe(recorder)
+    stream = READINGS[name][1](rsf.range_(1).concat(rsf.never()), timer)
+    recorder = subscribed(stream, rsf.UNBOUNDED)
 
     def has_ended() -> bool:
         timer.advance(1)  # again: a thread may set the next alarm only now

@@ -12,7 +12,6 @@ from tests.rules.probes import ManualPublisher, send, subscribed
 UNBOUNDED = rsf.UNBOUNDED
 
 
-# -- order -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("reverse", [False, True])
 def test_of_equal_keys_those_of_the_earlier_publisher_come_first(reverse: bool) -> None:
     pairs = [rsf.from_iterable([(1, name), (1, name)]) for name in "abc"]
@@ -47,7 +46,6 @@ def test_an_element_waits_until_each_publisher_that_is_not_over_has_one() -> Non
     recorder.check()
 
 
-# -- demand ----------------------------------------------------------------------------------------
 def test_the_key_is_called_once_for_each_element_and_not_before_the_subscriber_asks() -> None:
     keys: list[int] = []
 
@@ -63,7 +61,6 @@ def test_the_key_is_called_once_for_each_element_and_not_before_the_subscriber_a
     assert (recorder.elements, sorted(keys)) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
 
 
-# -- the end ---------------------------------------------------------------------------------------
 def test_it_completes_with_its_last_element_without_another_request() -> None:
     recorder = subscribed(rsf.merge_sorted(rsf.range_(1), rsf.empty(), rsf.range_(1, 2)), 2)
     assert recorder.signals[1:] == [("on_next", 0), ("on_next", 1), ("on_complete",)]
