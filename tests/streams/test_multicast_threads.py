@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import MulticastProcessor, ReplayProcessor
 from rstreams_fast.errors import BufferOverflowError
-from tests.helpers import calls_of, start_thread, wait_for, wait_until
-from tests.rules.probes import Recorder
+from tests.helpers import Element, calls_of, start_thread, wait_for, wait_until
+from tests.rules.probes import Recorder, subscribed
+from tests.streams.held import Hold
 
 ALL = rsf.UNBOUNDED
 
@@ -30,30 +30,18 @@ def check_row(recorder: Recorder, *, starts_anywhere: bool = False) -> None:
     assert elements == list(range(first, first + len(elements)))
 
 
-# -- rates ----------------------------------------------------------------------------------------
-
-
 def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
-    processor = MulticastProcessor[int](buffer_size=100)
-    entered, leave = threading.Event(), threading.Event()
-
-    def stick(_tape: Recorder, element: int) -> None:
-        if element == 0:
-            entered.set()
-            wait_for(leave, "leave")
-
-    stuck, fast = Recorder(on_next=stick), Recorder()
-    processor.subscribe(stuck)
+    processor, hold = MulticastProcessor[int](buffer_size=100), Hold()
+    stuck = subscribed(processor, on_next=hold)
     processor.on_next(0)
     worker = start_thread(lambda: stuck.subscription.request(ALL))
-    wait_for(entered, "the stuck subscriber's element")
-    processor.subscribe(fast)
-    fast.subscription.request(ALL)
+    wait_for(hold.entered, "the stuck subscriber's element")
+    fast = subscribed(processor, ALL)
     for n in range(1, 101):
         processor.on_next(n)
     assert fast.elements == list(range(1, 101))
     assert stuck.elements == [0]
-    leave.set()
+    hold.leave.set()
     worker.result()
     processor.on_complete()
     assert stuck.elements == list(range(101))
@@ -66,25 +54,12 @@ def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
 )
 @pytest.mark.parametrize("how", ["dropped", "cancelled"])
 def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -> None:
-    class Element:
-        pass
-
-    processor = MulticastProcessor[Element](buffer_size=4, slow="drop")
-    entered, leave = threading.Event(), threading.Event()
-
-    def stick(tape: Recorder, _element: Element) -> None:
-        tape.signals.clear()
-        entered.set()
-        wait_for(leave, "leave")
-
-    stuck = Recorder(on_next=stick)
-    processor.subscribe(stuck)
-    passing = Recorder(on_next=lambda tape, _x: tape.signals.clear())
-    processor.subscribe(passing)
-    passing.subscription.request(ALL)
+    processor, hold = MulticastProcessor[Element](buffer_size=4, slow="drop"), Hold()
+    stuck = subscribed(processor, on_next=lambda tape, _x: (tape.signals.clear(), hold()))
+    passing = subscribed(processor, ALL, on_next=lambda tape, _x: tape.signals.clear())
     processor.on_next(Element())
     worker = start_thread(lambda: stuck.subscription.request(ALL))
-    wait_for(entered, "the stuck subscriber's element")
+    wait_for(hold.entered, "the stuck subscriber's element")
     if how == "cancelled":
         stuck.subscription.cancel()
     alive = []
@@ -93,17 +68,13 @@ def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -
         alive.append(weakref.ref(element))
         processor.on_next(element)
         del element
-    left = [reference() for reference in alive if reference() is not None]
-    del left[:]
     assert sum(reference() is not None for reference in alive) == 0
-    leave.set()
+    hold.leave.set()
     worker.result()
-    stuck_error = stuck.error
-    assert isinstance(stuck_error, BufferOverflowError) == (how == "dropped")
+    assert isinstance(stuck.error, BufferOverflowError) == (how == "dropped")
     assert stuck.violations == passing.violations == []
 
 
-# -- finalizers ------------------------------------------------------------------------------------
 class Forgotten:
     """Calls when it is collected, which a cycle leaves to the garbage collector."""
 
@@ -138,15 +109,12 @@ def test_a_collection_may_come_at_any_allocation(
 ) -> None:
     options = {"count": 2} if make is ReplayProcessor else {}
     processor: Any = make(slow="drop", **options)
-    stays = Recorder()
-    processor.subscribe(stays)
-    stays.subscription.request(ALL)
+    stays = subscribed(processor, ALL)
     signals = itertools.count()
     for n in range(60):
         gc.disable()
         for _ in range(2):
-            visitor = Recorder()
-            processor.subscribe(visitor)
+            visitor = subscribed(processor)
             calls: dict[str, Callable[[], object]] = {
                 "cancel": visitor.subscription.cancel,
                 "request": lambda s=visitor.subscription: s.request(1),  # type: ignore[misc]
@@ -157,9 +125,7 @@ def test_a_collection_may_come_at_any_allocation(
         del visitor, calls
         collection_after(n // 3)
         if n % 3 == 0:
-            visitor = Recorder()
-            processor.subscribe(visitor)
-            visitor.subscription.cancel()
+            subscribed(processor).subscription.cancel()
         elif finalizer != "on_next":
             processor.on_next(next(signals))
         else:
@@ -189,9 +155,7 @@ def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> Non
 
         def __del__(self) -> None:
             def use() -> None:  # from another thread, so that a lock that is held would show
-                tape = Recorder()
-                processor.subscribe(tape)
-                tape.subscription.request(1)
+                tape = subscribed(processor, 1)
                 tape.signals.clear()
                 tape.subscription.cancel()
 
@@ -206,7 +170,6 @@ def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> Non
     assert sorted(done) == list(range(10))
 
 
-# -- nothing is kept -------------------------------------------------------------------------------
 @pytest.mark.parametrize("slow", ["gate", "drop"])
 @pytest.mark.parametrize("demand", [..., 1, rsf.UNBOUNDED])
 def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(
@@ -214,9 +177,7 @@ def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(
 ) -> None:
     def calls(n: int) -> int:
         hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor(buffer_size=4, slow=slow)
-        recorders = [Recorder(request=demand) for _ in range(n)]
-        for recorder in recorders:
-            hub.subscribe(recorder)
+        recorders = [subscribed(hub, demand) for _ in range(n)]
         rsf.never().subscribe(hub)
         return calls_of(lambda: [recorder.subscription.cancel() for recorder in recorders])
 
@@ -225,10 +186,8 @@ def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(
 
 def test_who_leaves_last_of_those_that_gate_lets_the_others_go_on() -> None:
     hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor(buffer_size=4)
-    gating = [Recorder(request=n % 3 or ...) for n in range(9)]
-    quick = Recorder(request=rsf.UNBOUNDED)
-    for recorder in (*gating, quick):
-        hub.subscribe(recorder)
+    gating = [subscribed(hub, n % 3 or ...) for n in range(9)]
+    quick = subscribed(hub, ALL)
     rsf.range_(100).subscribe(hub)
     seen = [len(quick.elements)]
     for recorder in gating:
