@@ -15,7 +15,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
 from tests.helpers import DEADLINE, Element, run_python, start_thread
-from tests.rules.probes import ManualPublisher, Synchronous
+from tests.rules.probes import ManualPublisher, Synchronous, raising
 
 BOOM = RuntimeError("boom")
 
@@ -45,18 +45,14 @@ class Failing(ManualPublisher):
         self.subscriber.on_error(self.error)
 
 
-def frames(error: BaseException) -> int:
-    count, traceback = 0, error.__traceback__
-    while traceback is not None:
-        count, traceback = count + 1, traceback.tb_next
-    return count
-
-
 def no_op(_element: Any) -> None:
     pass
 
 
-# -- for_each ------------------------------------------------------------------------------------
+async def awaited(run: Any) -> None:
+    await run
+
+
 def test_for_each_asks_for_everything_at_once_unless_told_otherwise() -> None:
     publisher = Synchronous(3)
     ends.for_each(publisher, no_op)
@@ -125,16 +121,12 @@ def test_a_coroutine_that_nobody_awaits_is_the_error() -> None:
 
 def test_the_traceback_does_not_grow_when_the_error_is_raised_again() -> None:
     run = ends.for_each(Failing(ValueError("again")), no_op)
-
-    async def wait() -> None:
-        await run
-
-    for wait_once in (run.result, lambda: asyncio.run(wait())):
+    for wait_once in (run.result, lambda: asyncio.run(awaited(run))):
         lengths = set()
         for _ in range(3):
             with pytest.raises(ValueError, match="again") as raised:
                 wait_once()
-            lengths.add(frames(raised.value))
+            lengths.add(len(raised.traceback))
         assert len(lengths) == 1
 
 
@@ -151,11 +143,7 @@ def test_on_complete_that_raises_is_the_error(dropped: list[BaseException]) -> N
 
 def test_on_error_that_raises_is_dropped_with_notice(dropped: list[BaseException]) -> None:
     late = OSError("in on_error")
-
-    def fail(_error: BaseException) -> None:
-        raise late
-
-    run = ends.for_each(Failing(BOOM), no_op, fail)
+    run = ends.for_each(Failing(BOOM), no_op, raising(late))
     assert dropped == [late]
     with pytest.raises(RuntimeError, match="boom"):
         run.result()
@@ -203,12 +191,8 @@ def test_a_function_of_the_stream_does_not_wait_for_it_for_ever(
     stream = rsf.from_publisher(publisher)
     runs.append(ends.for_each(stream.publish_on() if on_a_worker else stream, **functions))
     publisher.wait_requested(1)
-    if where == "on_next":
-        publisher.subscriber.on_next(1)
-    elif where == "on_complete":
-        publisher.subscriber.on_complete()
-    else:
-        publisher.subscriber.on_error(BOOM)
+    signal: dict[str, tuple[Any, ...]] = {"on_next": (1,), "on_complete": (), "on_error": (BOOM,)}
+    getattr(publisher.subscriber, where)(*signal[where])
     with pytest.raises(RuntimeError) as caught:
         runs[0].result(DEADLINE)
     assert "result() would wait for ever" in str(told[0])
@@ -287,11 +271,7 @@ def test_a_run_is_awaited_from_several_loops() -> None:
 async def test_cancelling_the_task_that_awaits_cancels_upstream_once() -> None:
     publisher = ManualPublisher()
     run = ends.for_each(publisher, no_op)
-
-    async def wait() -> None:
-        await run
-
-    task = asyncio.create_task(wait())
+    task = asyncio.create_task(awaited(run))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -315,11 +295,7 @@ def test_a_loop_that_was_closed_meanwhile_does_not_disturb_upstream() -> None:
     publisher = ManualPublisher()
     run = ends.for_each(publisher, no_op)
     loop = asyncio.new_event_loop()
-
-    async def wait() -> None:
-        await run
-
-    task = loop.create_task(wait())
+    task = loop.create_task(awaited(run))
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     publisher.subscriber.on_complete()
@@ -330,11 +306,7 @@ def test_a_loop_that_was_closed_meanwhile_does_not_disturb_upstream() -> None:
 def test_keyboard_interrupt_from_on_next_leaves_through_the_call_it_happened_in() -> None:
     errors: list[BaseException] = []
     publisher = ManualPublisher()
-
-    def interrupt(_element: int) -> None:
-        raise KeyboardInterrupt
-
-    run = ends.for_each(publisher, interrupt, errors.append)
+    run = ends.for_each(publisher, raising(KeyboardInterrupt()), errors.append)
     with pytest.raises(KeyboardInterrupt):
         publisher.subscriber.on_next(1)
     assert publisher.cancels == 1
@@ -345,11 +317,7 @@ def test_keyboard_interrupt_from_on_next_leaves_through_the_call_it_happened_in(
 
 def test_cancelled_error_from_on_next_is_an_error_not_a_silent_stop() -> None:
     publisher = ManualPublisher()
-
-    def fail(_element: int) -> None:
-        raise asyncio.CancelledError
-
-    run = ends.for_each(publisher, fail)
+    run = ends.for_each(publisher, raising(asyncio.CancelledError()))
     publisher.subscriber.on_next(1)
     assert publisher.cancels == 1
     with pytest.raises(RuntimeError, match=r"CancelledError") as raised:
@@ -396,22 +364,10 @@ def test_the_traceback_of_what_on_next_raised_does_not_keep_the_element() -> Non
     assert reference() is None
 
 
-# -- the blocking ends -----------------------------------------------------------------------------
-
-
 def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:
-    when: list[int] = []
-
-    class Watching(Synchronous):
-        def cancel(self) -> None:
-            super().cancel()
-            when.append(self.sent)
-
-    publisher = Watching(10)
+    publisher = Synchronous(10)
     assert ends.first(publisher) == 0
-    assert publisher.requests == [1]
-    assert publisher.cancels == 1
-    assert when == [1]
+    assert (publisher.requests, publisher.sent, publisher.cancels) == ([1], 1, 1)
 
 
 def test_first_of_an_empty_stream() -> None:
@@ -436,9 +392,6 @@ def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
         gc.collect()
         assert publisher.kept() is None, end
         assert raised.value is publisher.error
-
-
-# -- the async twins -------------------------------------------------------------------------------
 
 
 async def test_an_async_end_keeps_its_demand_bounded() -> None:

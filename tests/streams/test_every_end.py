@@ -103,15 +103,12 @@ async def _for_each(stream: rsf.Stream[Any]) -> None:
 
 @pytest.mark.parametrize("of", CANCELLED)
 @pytest.mark.parametrize("name", [*TWINS, "for_each"])
-def test_a_cancelled_error_of_a_function_does_not_end_the_task_in_silence(
+async def test_a_cancelled_error_of_a_function_does_not_end_the_task_in_silence(
     name: str, of: str
 ) -> None:
-    async def main() -> None:
-        stream = CANCELLED[of]()
-        await (_for_each(stream) if name == "for_each" else ENDS[name].call_twin(stream))
-
+    call = _for_each if name == "for_each" else ENDS[name].call_twin
     with pytest.raises(RuntimeError, match="nobody cancelled") as raised:
-        asyncio.run(main())
+        await call(CANCELLED[of]())
     assert isinstance(raised.value.__cause__, asyncio.CancelledError)
 
 

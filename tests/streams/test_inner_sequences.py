@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, HAS_GIL, wait_gone
+from tests.helpers import DEADLINE, HAS_GIL, Element, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.stepping import steps
 
@@ -101,25 +101,17 @@ def test_an_error_comes_after_the_elements_before_it(combined: str, fails: str) 
 @pytest.mark.parametrize("combined", ["merge", "flat_map", "concat_map", *ONE_BY_ONE])
 def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
     called: list[int] = []
-
-    def note(x: int) -> int:
-        called.append(x)
-        return x
-
-    recorder = Recorder(request=UNBOUNDED, on_next=lambda r, _x: r.subscription.cancel())
-    COMBINED[combined](rsf.range_(10**9).map(note)).subscribe(recorder)
+    numbers = rsf.range_(10**9).map(lambda x: called.append(x) or x)
+    stream = COMBINED[combined](numbers)
+    recorder = subscribed(stream, UNBOUNDED, on_next=lambda r, _x: r.subscription.cancel())
     assert recorder.elements == called == [0]
 
 
 @pytest.mark.parametrize("combined", ["concat_map", *ONE_BY_ONE])
 def test_one_after_another_takes_no_more_than_was_asked_for(combined: str) -> None:
     called: list[int] = []
-
-    def note(x: int) -> int:
-        called.append(x)
-        return x
-
-    recorder = subscribed(COMBINED[combined](rsf.range_(10**9).map(note)), 3)
+    numbers = rsf.range_(10**9).map(lambda x: called.append(x) or x)
+    recorder = subscribed(COMBINED[combined](numbers), 3)
     assert recorder.elements == called == [0, 1, 2]
     recorder.subscription.request(2)
     assert recorder.elements == called == [0, 1, 2, 3, 4]
@@ -178,21 +170,13 @@ def test_zipped_it_may_be_asked_for_more_than_there_is(size: int, stages: bool) 
 
 @pytest.mark.parametrize("combined", COMBINED)
 def test_cancelled_in_on_subscribe_it_keeps_nothing_of_the_publisher(combined: str) -> None:
-    class Seed:
-        """What the description of the stream holds."""
-
-    class Leaving(Recorder):
-        def on_subscribe(self, subscription: Any, /) -> None:
-            super().on_subscribe(subscription)
-            subscription.cancel()
-
-    seed = Seed()
-    recorder = Leaving()
+    seed = Element()  # which the description of the stream holds
     shared = rsf.range_(9).scan(lambda kept, _x: kept, seed).replay(count=1)
-    COMBINED[combined](shared).subscribe(recorder)
+    stream = COMBINED[combined](shared)
+    recorder = subscribed(stream, on_subscribe=lambda r: r.subscription.cancel())
     gone = weakref.ref(seed)
     subscription = recorder.subscription
-    del seed, shared, recorder
+    del seed, shared, stream, recorder
     wait_gone(gone, "the seed")
     subscription.cancel()
 

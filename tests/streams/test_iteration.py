@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ import rstreams_fast as rsf
 from tests.helpers import Living, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Synchronous, send
 from tests.stepping import steps
+from tests.streams.held import Hold
 from tests.streams.loops import turns
 
 BOOM = RuntimeError("boom")
@@ -25,7 +27,6 @@ def iterate(publisher: Any, *, prefetch: int = 256) -> Any:
     return rsf.from_publisher(publisher).iterate(prefetch=prefetch)
 
 
-# -- elements and ends -----------------------------------------------------------------------------
 @pytest.mark.parametrize("prefetch", [1, 2, 3, 4, 5, 256, 5000])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 1000])
 def test_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
@@ -108,7 +109,6 @@ def test_a_stop_iteration_out_of_the_stream_is_not_taken_for_its_end(kind: type[
     asyncio.run(main())
 
 
-# -- bounds ----------------------------------------------------------------------------------------
 def test_prefetch_one_is_exactly_stop_and_wait() -> None:
     publisher = Synchronous(5)
     with iterate(publisher, prefetch=1) as it:
@@ -129,7 +129,6 @@ def test_no_more_than_the_prefetch_is_alive(prefetch: int) -> None:
     assert living.alive.value == 0
 
 
-# -- on which thread -------------------------------------------------------------------------------
 @pytest.mark.parametrize("on_a_loop", [False, True])
 def test_a_synchronous_upstream_is_driven_on_the_consuming_thread_alone(
     on_a_loop: bool, no_leaked_threads: None
@@ -182,7 +181,6 @@ async def test_async_for_lets_the_loop_run_between_bursts() -> None:
     assert others > 50
 
 
-# -- leaving early ---------------------------------------------------------------------------------
 def leave_by_break(publisher: Any) -> None:
     for _ in iterate(publisher):
         break
@@ -219,62 +217,47 @@ def leave_by_collection_of_a_cycle(publisher: Any) -> None:
     gc.collect()
 
 
-def leave_by_async_break(publisher: Any) -> None:
-    async def main() -> None:
-        async for _ in iterate(publisher):
-            break
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+async def leave_by_async_break(publisher: Any) -> None:
+    async for _ in iterate(publisher):
+        break
+    assert publisher.cancels == 1
 
 
-def leave_by_async_with(publisher: Any) -> None:
-    async def main() -> None:
-        async with iterate(publisher) as it:
-            await anext(it)
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
-
-
-def leave_by_aclose(publisher: Any) -> None:
-    async def main() -> None:
-        it = iterate(publisher)
+async def leave_by_async_with(publisher: Any) -> None:
+    async with iterate(publisher) as it:
         await anext(it)
-        await it.aclose()
-        assert [x async for x in it] == []
-
-    asyncio.run(main())
+    assert publisher.cancels == 1
 
 
-def leave_by_task_cancellation(publisher: Any) -> None:
+async def leave_by_aclose(publisher: Any) -> None:
+    it = iterate(publisher)
+    await anext(it)
+    await it.aclose()
+    assert [x async for x in it] == []
+
+
+async def leave_by_task_cancellation(publisher: Any) -> None:
     async def consume() -> None:
         async for _ in iterate(publisher):
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        task = asyncio.create_task(consume())
-        await turns(10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(consume())
+    await turns(10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 LEAVING = [value for name, value in dict(globals()).items() if name.startswith("leave_by_")]
 
 
 @pytest.mark.parametrize("leave", LEAVING, ids=lambda leave: leave.__name__)
-def test_leaving_early_closes_the_source_of_a_stream_once(leave: Callable[[Any], None]) -> None:
+def test_leaving_early_closes_the_source_of_a_stream_once(leave: Callable[[Any], Any]) -> None:
     closed: list[bool] = []
 
     def source() -> Iterator[int]:
         try:
-            n = 0
-            while True:
-                yield n
-                n += 1
+            yield from itertools.count()
         finally:
             closed.append(True)
 
@@ -288,7 +271,9 @@ def test_leaving_early_closes_the_source_of_a_stream_once(leave: Callable[[Any],
             rsf.from_iterable(source()).do_on_cancel(cancelled).subscribe(subscriber)
 
     publisher = Once()
-    leave(publisher)
+    leaving = leave(publisher)
+    if leaving is not None:
+        asyncio.run(leaving)
     gc.collect()
     wait_until(lambda: publisher.cancels and closed, "the cancel")
     assert publisher.cancels == 1
@@ -306,24 +291,13 @@ def test_close_ends_a_next_that_waits_in_another_thread() -> None:
 
 
 def test_close_ends_a_next_that_drives_upstream_in_another_thread() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def make(n: int) -> int:
-        if n == 3:
-            entered.set()
-            wait_for(leave)
-        return n
-
-    publisher = Synchronous(10**9, make)
+    hold = Hold()
+    publisher = Synchronous(10**9, lambda n: hold(n) if n == 3 else n)
     it = iterate(publisher, prefetch=1)
-
-    def consume() -> list[int]:
-        return list(it)
-
-    thread = start_thread(consume)
-    wait_for(entered)
+    thread = start_thread(lambda: list(it))
+    wait_for(hold.entered)
     it.close()
-    leave.set()
+    hold.leave.set()
     assert thread.result() == [0, 1, 2]
     assert publisher.cancels == 1
 
@@ -373,7 +347,6 @@ def test_a_loop_closed_while_an_anext_waits_cancels_upstream() -> None:
     task._log_destroy_pending = False
 
 
-# -- misuse ----------------------------------------------------------------------------------------
 def test_what_is_over_cannot_be_entered_again() -> None:
     publisher = ManualPublisher()
     it = iterate(publisher)
@@ -449,17 +422,10 @@ async def test_waiting_inside_a_running_loop_is_refused_and_synchronous_streams_
     assert publisher.cancels == 1
 
 
-# -- the rules of a subscriber ---------------------------------------------------------------------
-
-
-def test_a_coroutine_may_be_closed_in_another_context() -> None:
+async def test_a_coroutine_may_be_closed_in_another_context() -> None:
     """As the collector closes it, wherever it is at work."""
-
-    async def main() -> None:
-        iteration = rsf.never().iterate()
-        coroutine = iteration.next_burst()
-        contextvars.copy_context().run(coroutine.send, None)
-        coroutine.close()
-        iteration.close()
-
-    asyncio.run(main())
+    iteration = rsf.never().iterate()
+    coroutine = iteration.next_burst()
+    contextvars.copy_context().run(coroutine.send, None)
+    coroutine.close()
+    iteration.close()
