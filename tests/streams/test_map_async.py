@@ -57,34 +57,27 @@ class Gates:
 
 
 def subscribe(
-    publisher: Any, fn: Callable[[Any], Awaitable[Any]], request: int | None, **options: Any
+    publisher: Any, fn: Callable[[Any], Awaitable[Any]], request: Any, **options: Any
 ) -> Recorder:
-    recorder = Recorder() if request is None else Recorder(request=request)
-    rsf.from_publisher(publisher).map_async(fn, **options).subscribe(recorder)
-    return recorder
+    return subscribed(rsf.from_publisher(publisher).map_async(fn, **options), request)
 
 
-# -- results ---------------------------------------------------------------------------------------
-def test_ordered_results_keep_the_order_and_others_come_as_they_are_ready() -> None:
-    async def main(ordered: bool) -> list[int]:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10, concurrency=4, ordered=ordered)
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_ordered_results_keep_the_order_and_others_come_as_they_are_ready(
+    ordered: bool,
+) -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10, concurrency=4, ordered=ordered)
+    await turns()
+    send(publisher, *range(3))
+    for n in (2, 0, 1):
         await turns()
-        send(publisher, *range(3))
-        await turns()
-        gates.finish(2)
-        await turns()
-        gates.finish(0)
-        await turns()
-        gates.finish(1)
-        publisher.subscriber.on_complete()
-        await turns()
-        assert recorder.terminal == ("on_complete",)
-        recorder.check()
-        return recorder.elements
-
-    assert asyncio.run(main(True)) == [0, 1, 2]
-    assert asyncio.run(main(False)) == [2, 0, 1]
+        gates.finish(n)
+    publisher.subscriber.on_complete()
+    await turns()
+    assert recorder.elements == ([0, 1, 2] if ordered else [2, 0, 1])
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
 
 
 def test_callables_of_every_kind_that_return_an_awaitable_will_do() -> None:
@@ -104,7 +97,6 @@ def test_callables_of_every_kind_that_return_an_awaitable_will_do() -> None:
         assert rsf.range_(4).map_async(fn).to_list() == [1, 2, 3, 4]
 
 
-# -- bounds ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
     running = most = 0
@@ -126,19 +118,11 @@ def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
 async def test_no_more_elements_than_the_prefetch_are_in_flight(
     prefetch: int, ordered: bool
 ) -> None:
-    living, complete = Living(), asyncio.Event()
-
-    class Telling(Forgetful):
-        def on_complete(self) -> None:
-            super().on_complete()
-            complete.set()
-
-    recorder = Telling(request=rsf.UNBOUNDED)
+    living, complete, recorder = Living(), asyncio.Event(), Forgetful(request=rsf.UNBOUNDED)
     # One thread for all: without a GIL, who made an element frees it, when it runs again.
     stream = rsf.range_(300).map(living.make)
-    stream.map_async(identity, concurrency=4, prefetch=prefetch, ordered=ordered).subscribe(
-        recorder
-    )
+    stream = stream.map_async(identity, concurrency=4, prefetch=prefetch, ordered=ordered)
+    stream.do_on_complete(complete.set).subscribe(recorder)
     await complete.wait()
     assert recorder.taken == 300
     gc.collect()
@@ -149,12 +133,10 @@ async def test_no_more_elements_than_the_prefetch_are_in_flight(
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_calls_of_one_key_take_turns_and_others_go_on_beside_them(ordered: bool) -> None:
     gates = Gates()
-    recorder = Recorder()
     stream = rsf.from_iterable(["a1", "a2", "b1", "a3", "c1", "b2"])
     stream = stream.map_async(gates, concurrency=2, prefetch=8, ordered=ordered, key=lambda x: x[0])
     assert "2 calls at once, one of each" in stream.describe()
-    stream.subscribe(recorder)
-    recorder.subscription.request(10)
+    recorder = subscribed(stream, 10)
     await turns()
     assert gates.started == ["a1", "b1"]
     gates.finish("b1")
@@ -198,20 +180,18 @@ def test_a_key_without_a_hash_is_an_error() -> None:
         rsf.range_(5).map_async(identity, key=lambda _: []).to_list()
 
 
-def test_a_slow_call_in_order_does_not_hold_up_those_after_it() -> None:
-    async def main() -> list[int]:
-        others = asyncio.Event()
+async def test_a_slow_call_in_order_does_not_hold_up_those_after_it() -> None:
+    others = asyncio.Event()
 
-        async def call(n: int) -> int:
-            if n == 0:
-                await asyncio.wait_for(others.wait(), DEADLINE)
-            if n == 200:
-                others.set()
-            return n
+    async def call(n: int) -> int:
+        if n == 0:
+            await asyncio.wait_for(others.wait(), DEADLINE)
+        if n == 200:
+            others.set()
+        return n
 
-        return await rsf.range_(300).map_async(call, concurrency=4).to_list_async()
-
-    assert asyncio.run(main()) == list(range(300))
+    calls = rsf.range_(300).map_async(call, concurrency=4)
+    assert await calls.to_list_async() == list(range(300))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +215,7 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: i
     loop = asyncio.get_running_loop()
     for step in steps():
         publisher = ManualPublisher()
-        recorder = subscribe(publisher, identity, None)
+        recorder = subscribe(publisher, identity, ...)
         if before:
             recorder.subscription.request(before)
             await turns()
@@ -256,9 +236,6 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: i
         assert recorder.terminal == ("on_error", BOOM), step
 
 
-# -- loops and threads -----------------------------------------------------------------------------
-
-
 async def test_everything_happens_on_the_loop() -> None:
     where: set[tuple[str, int]] = set()
 
@@ -266,8 +243,8 @@ async def test_everything_happens_on_the_loop() -> None:
         where.add((what, threading.get_ident()))
 
     publisher = ManualPublisher(lambda _me: note("request"))
-    recorder = Recorder(on_next=lambda _me, _element: note("on_next"))
-    rsf.from_publisher(publisher).map_async(identity, prefetch=2).subscribe(recorder)
+    stream = rsf.from_publisher(publisher).map_async(identity, prefetch=2)
+    recorder = subscribed(stream, on_next=lambda _me, _element: note("on_next"))
 
     def elsewhere() -> None:
         recorder.subscription.request(10)
@@ -290,24 +267,20 @@ def test_a_loop_closed_meanwhile_cancels_upstream_and_is_an_error(who: str) -> N
     loop = asyncio.new_event_loop()
     publisher = ManualPublisher()
 
-    async def call(x: Any) -> Any:
-        return x
-
     async def main() -> Recorder:
-        recorder = subscribe(publisher, call, 1)
+        recorder = subscribe(publisher, identity, 1)
         await turns()
         return recorder
 
     recorder = loop.run_until_complete(main())
     assert publisher.requests
     loop.close()
-    if who == "request":
-        publisher.subscriber.on_next(1)
-        recorder.subscription.request(1)
-    elif who == "on_next":
-        publisher.subscriber.on_next(1)
-    else:
+    if who == "on_complete":
         publisher.subscriber.on_complete()
+    else:
+        publisher.subscriber.on_next(1)
+    if who == "request":
+        recorder.subscription.request(1)
     assert isinstance(recorder.error, rsf.WorkDroppedError)
     assert "loop" in str(recorder.error)
     assert publisher.cancels == (who != "on_complete")
@@ -323,9 +296,6 @@ def test_a_loop_that_throws_its_queue_away_cancels_upstream_and_is_an_error() ->
     gc.collect()
     assert isinstance(recorder.error, RuntimeError)
     assert publisher.cancels == 1
-
-
-# -- wrong functions -------------------------------------------------------------------------------
 
 
 async def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
@@ -404,7 +374,6 @@ def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:
         rsf.range_(3).map_async(double).to_list()  # type: ignore[arg-type]
 
 
-# -- errors ----------------------------------------------------------------------------------------
 async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
     gates, publisher = Gates(), ManualPublisher()
     recorder = subscribe(publisher, gates, 10, concurrency=4)
@@ -423,7 +392,6 @@ async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as
     recorder.check()
 
 
-# -- cancel ----------------------------------------------------------------------------------------
 async def test_cancel_from_within_the_function_starts_no_other_call() -> None:
     called: list[int] = []
     publisher = ManualPublisher()
@@ -531,9 +499,6 @@ def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
     wait_for(cleaned, "the end of the call")
 
 
-# -- the rules -------------------------------------------------------------------------------------
-
-
 async def one_by_one() -> AsyncIterator[int]:
     loops_seen.add(asyncio.get_running_loop())
     for n in range(3):
@@ -551,6 +516,10 @@ async def noting(n: int) -> int:
     return n
 
 
+def one_call(n: int) -> rsf.Stream[int]:
+    return rsf.from_iterable([n]).map_async(noting)
+
+
 async def failing_once(n: int) -> int:
     await noting(n)
     if not failed:
@@ -560,73 +529,57 @@ async def failing_once(n: int) -> int:
 
 
 async def in_a_call(n: int) -> int:
-    stream = rsf.from_iterable([n]).publish_on()
-    return await stream.concat_map(lambda n: rsf.from_iterable([n]).map_async(noting)).first_async()
+    return await rsf.from_iterable([n]).publish_on().concat_map(one_call).first_async()
+
+
+def calls(_: object = None) -> rsf.Stream[int]:
+    return rsf.range_(3).map_async(noting)
 
 
 INNER: dict[str, Callable[[], rsf.Stream[Any]]] = {
     "retry": lambda: rsf.range_(3).map_async(failing_once).retry(1, delay=0.001),
-    "interval": lambda: (
-        rsf.interval(0.001).take(3).concat_map(lambda n: rsf.from_iterable([n]).map_async(noting))
-    ),
-    "publish_on": lambda: (
-        rsf.range_(3).publish_on().flat_map(lambda n: rsf.from_iterable([n]).map_async(noting))
-    ),
-    "subscribe_on": lambda: rsf.defer(lambda: rsf.range_(3).map_async(noting)).subscribe_on(),
-    "timeout": lambda: (
-        rsf.never().timeout(0.01).on_error_resume(lambda _: rsf.range_(3).map_async(noting))
-    ),
-    "delay": lambda: (
-        rsf.range_(3)
-        .delay_elements(0.001)
-        .switch_map(lambda n: rsf.from_iterable([n]).map_async(noting))
-    ),
+    "interval": lambda: rsf.interval(0.001).take(3).concat_map(one_call),
+    "publish_on": lambda: rsf.range_(3).publish_on().flat_map(one_call),
+    "subscribe_on": lambda: rsf.defer(calls).subscribe_on(),
+    "timeout": lambda: rsf.never().timeout(0.01).on_error_resume(calls),
+    "delay": lambda: rsf.range_(3).delay_elements(0.001).switch_map(one_call),
     "in a call": lambda: rsf.range_(3).map_async(in_a_call),
     "iterable": lambda: (
-        rsf.from_iterable([0])
-        .publish_on()
-        .concat_map(lambda _: rsf.from_async_iterable(one_by_one()))
+        rsf.range_(1).publish_on().concat_map(lambda _: rsf.from_async_iterable(one_by_one()))
     ),
 }
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_calls_of_a_publisher_that_comes_later_are_on_the_loop_of_the_program(
+async def test_calls_of_a_publisher_that_comes_later_are_on_the_loop_of_the_program(
     inner: str, no_leaked_threads: None
 ) -> None:
     """Clients and locks belong to it, whichever thread subscribes."""
-
-    async def main() -> None:
-        loops_seen.clear()
-        failed.clear()
-        found = await asyncio.wait_for(INNER[inner]().to_list_async(), DEADLINE)
-        # Ticks that come late are left out, and what switch_map leaves.
-        assert found if inner in ("interval", "delay") else found == [0, 1, 2]
-        assert loops_seen == {asyncio.get_running_loop()}
-
-    asyncio.run(main())
+    loops_seen.clear()
+    failed.clear()
+    found = await asyncio.wait_for(INNER[inner]().to_list_async(), DEADLINE)
+    # Ticks that come late are left out, and what switch_map leaves.
+    assert found if inner in ("interval", "delay") else found == [0, 1, 2]
+    assert loops_seen == {asyncio.get_running_loop()}
 
 
 @pytest.mark.parametrize("how", ["async with", "anext in tasks"])
-def test_an_iteration_is_awaited_however_it_is_gone_through(
+async def test_an_iteration_is_awaited_however_it_is_gone_through(
     how: str, no_leaked_threads: None
 ) -> None:
-    async def main() -> None:
-        loops_seen.clear()
-        failed.clear()
-        found: list[int] = []
-        iteration = INNER["retry"]().iterate(prefetch=1)
-        if how == "async with":
-            async with iteration as elements:
-                found.extend([element async for element in elements])
-        else:
-            while len(found) < 3:
-                found.append(await asyncio.ensure_future(anext(iteration)))
-            iteration.close()
-        assert found == [0, 1, 2]
-        assert loops_seen == {asyncio.get_running_loop()}
-
-    asyncio.run(main())
+    loops_seen.clear()
+    failed.clear()
+    found: list[int] = []
+    iteration = INNER["retry"]().iterate(prefetch=1)
+    if how == "async with":
+        async with iteration as elements:
+            found.extend([element async for element in elements])
+    else:
+        while len(found) < 3:
+            found.append(await asyncio.ensure_future(anext(iteration)))
+        iteration.close()
+    assert found == [0, 1, 2]
+    assert loops_seen == {asyncio.get_running_loop()}
 
 
 @pytest.mark.parametrize("how", ["for_each", "share", "map_blocking", "map", "task", "fork"])
@@ -636,7 +589,7 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
     """The loop of the program may end before it does, or be another one for another subscriber."""
     go = threading.Event()
     waiting = rsf.from_iterable([0]).publish_on().do_on_next(lambda _: go.wait(DEADLINE))
-    with_calls = waiting.concat_map(lambda _: rsf.range_(3).map_async(noting))
+    with_calls = waiting.concat_map(calls)
     found: list[Any] = []
 
     def in_a_child(_: int) -> int:
@@ -645,7 +598,7 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
         return os.waitstatus_to_exitcode(os.wait()[1])
 
     def from_a_timer() -> rsf.Stream[int]:
-        return rsf.interval(0.001).take(1).concat_map(lambda _: rsf.range_(3).map_async(noting))
+        return rsf.interval(0.001).take(1).concat_map(calls)
 
     async def main() -> rsf.Run | None:
         if how == "for_each":

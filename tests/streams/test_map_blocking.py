@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, NoMoreThreads, Problem, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.helpers import DEADLINE, Counted, NoMoreThreads, Problem, wait_for, wait_until
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.streams.held import Hold
 
 #: Seconds of a call after which a burst of calls goes on no longer.
 LONG = 0.006
@@ -46,14 +47,11 @@ def test_a_pool_of_processes_takes_it_elsewhere() -> None:
 
 
 def test_calls_overlap_up_to_the_concurrency_and_a_slow_one_keeps_its_place() -> None:
-    lock, running, most = threading.Lock(), 0, 0
+    running, at_once = Counted(), list[int]()
     first, last = threading.Event(), threading.Event()
 
     def call(n: int) -> int:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
+        at_once.append(running.add())
         if n == 0:
             first.set()
             assert last.wait(DEADLINE)  # so it overlaps with all that follow
@@ -61,35 +59,30 @@ def test_calls_overlap_up_to_the_concurrency_and_a_slow_one_keeps_its_place() ->
             assert first.wait(DEADLINE)
         if n == 99:
             last.set()
-        with lock:
-            running -= 1
+        running.add(-1)
         return n
 
     assert rsf.range_(100).map_blocking(call, concurrency=3).to_list() == list(range(100))
-    assert 2 <= most <= 3
+    assert 2 <= max(at_once) <= 3
 
 
 def test_a_bounded_number_is_taken_while_the_first_call_takes_its_time() -> None:
     taken: list[int] = []
-    go_on, full = threading.Event(), threading.Event()
+    hold, full = Hold(), threading.Event()
 
     def take(n: int) -> None:
         taken.append(n)
         if n == 7:
             full.set()
 
-    def call(n: int) -> int:
-        if n == 0:
-            assert go_on.wait(DEADLINE)
-        return n
-
     source = rsf.range_(1000).do_on_next(take)
     seen: list[int] = []
-    run = source.map_blocking(call, concurrency=2, prefetch=8).for_each(seen.append)
+    calls = source.map_blocking(lambda n: n or hold(n), concurrency=2, prefetch=8)
+    run = calls.for_each(seen.append)
     assert full.wait(DEADLINE)
     assert len(taken) == 8
     assert seen == []
-    go_on.set()
+    hold.leave.set()
     run.result(DEADLINE)
     assert seen == list(range(1000))
 
@@ -332,8 +325,7 @@ def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first() -> None:
         calls.subscribe(below)
         below.subscription.request(400)
         above.wait_requested(400)
-        for n in range(200):
-            above.subscriber.on_next(n)
+        send(above, *range(200))
         fed.set()
         assert cancelled.wait(DEADLINE)
     assert sorted(called) == list(range(101))
@@ -343,32 +335,28 @@ def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first() -> None:
 def test_no_call_begins_after_the_loop_of_the_stream_is_closed() -> None:
     called: list[int] = []
     above, below = ManualPublisher(), Recorder()
-    fed, begun, closed = threading.Event(), threading.Event(), threading.Event()
+    fed, hold = threading.Event(), Hold()
 
     def call(n: int) -> int:
         called.append(n)
         if n == 0:
             assert fed.wait(DEADLINE)  # then there are bursts of many
-        elif n == 100:
-            begun.set()
-            assert closed.wait(DEADLINE)
-        return n
+        return hold(n) if n == 100 else n
 
     async def feed() -> None:
         calls = rsf.from_publisher(above).map_blocking(call, pool, concurrency=1, prefetch=400)
         calls.subscribe(below)
         below.subscription.request(400)
         await asyncio.to_thread(above.wait_requested, 400)
-        for n in range(200):
-            above.subscriber.on_next(n)
+        send(above, *range(200))
         fed.set()
-        await asyncio.to_thread(wait_for, begun)
+        await asyncio.to_thread(wait_for, hold.entered)
 
     with ThreadPoolExecutor(1) as pool:
         asyncio.run(feed())
         above.subscriber.on_next(200)  # which finds the loop closed
         below.wait_terminal()
-        closed.set()
+        hold.leave.set()
     assert isinstance(below.error, RuntimeError)
     assert called == list(range(101))
 
@@ -398,21 +386,19 @@ def test_a_call_that_fails_after_the_loop_is_closed_is_reported(
     dropped: list[BaseException],
 ) -> None:
     boom = ValueError("boom")
-    below = Recorder()
-    begun, closed = threading.Event(), threading.Event()
+    below, hold = Recorder(), Hold()
 
     def call(_: int) -> int:
-        begun.set()
-        assert closed.wait(DEADLINE)
+        hold()
         raise boom
 
     async def begin() -> None:
         rsf.range_(3).map_blocking(call, concurrency=1).subscribe(below)
         below.subscription.request(1)
-        await asyncio.to_thread(wait_for, begun)
+        await asyncio.to_thread(wait_for, hold.entered)
 
     asyncio.run(begin())
-    closed.set()  # the call tells the stream of its end, and finds the loop closed
+    hold.leave.set()  # the call tells the stream of its end, and finds the loop closed
     below.wait_terminal()
     assert isinstance(below.error, rsf.WorkDroppedError)
     wait_until(lambda: dropped == [boom], "the report of the failure")
