@@ -90,9 +90,12 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
 
 
-def check(op: type[Op] | None, below: Recorder, raised: list[Any], dropped: list[Any]) -> None:
+def check(name: str, stream: Any, below: Recorder, raised: list[Any], dropped: list[Any]) -> None:
     """Each error was delivered or reported, and once; an operator that recovers may use it up."""
-    recovers = op is not None and (op.recovers or op.__name__ == "OnErrorContinue")
+    op = PLACES[name][0] if name in PLACES else Op
+    recovers = op.recovers or op.__name__ == "OnErrorContinue"
+    if name in KEEPS and below.error is None:
+        below = subscribed(stream)  # the error is for those that come later
 
     def seen() -> list[int]:
         told = [*dropped, *([below.error] if below.error else [])]
@@ -112,7 +115,7 @@ def hook(stream: Any, hooked: bool) -> Any:
 def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
     name: str, dropped: list[BaseException]
 ) -> None:
-    op, over = PLACES[name]
+    over = PLACES[name][1]
 
     def stop(recorder: Recorder, _element: Any) -> None:
         recorder.subscription.cancel()
@@ -128,17 +131,14 @@ def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
                 source.fail()
             below.subscription.cancel()
             source.fail()
-            if name in KEEPS and below.error is None:
-                below = Recorder()  # the error is for those that come later
-                stream.subscribe(below)
-            check(op, below, source.errors, dropped)
+            check(name, stream, below, source.errors, dropped)
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
     name: str, dropped: list[BaseException]
 ) -> None:
-    op, over = PLACES[name]
+    over = PLACES[name][1]
     raised: list[BaseException] = []
     below = Recorder()
 
@@ -156,10 +156,7 @@ def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
             stream = hook(over(source.map(fail)), hooked)
             stream.subscribe(below)
             below.subscription.cancel()
-            if name in KEEPS and below.error is None:
-                below = Recorder()
-                stream.subscribe(below)
-            check(op, below, raised, dropped)
+            check(name, stream, below, raised, dropped)
 
 
 def awaits(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -196,14 +193,21 @@ def test_an_error_of_an_operators_function_that_cancels_is_reported(
         below.subscription.cancel()
         raise error
 
-    OF_OPERATORS[name](rsf.range_(3), fail).subscribe(below)
-    check(None, below, [error], dropped)
+    stream = OF_OPERATORS[name](rsf.range_(3), fail)
+    stream.subscribe(below)
+    check(name, stream, below, [error], dropped)
 
 
-@pytest.mark.parametrize("served", [False, True])
-@pytest.mark.parametrize("count", [1, 2])
-def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_cancel(
-    count: int, served: bool, dropped: list[BaseException]
+@pytest.mark.parametrize(
+    ("leave", "count", "served"),
+    [
+        *product(["cancel"], [1, 2], [False, True]),
+        ("invalid request", 1, False),
+        ("second subscription", 1, False),
+    ],
+)
+def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_leave(
+    leave: str, count: int, served: bool, dropped: list[BaseException]
 ) -> None:
     source, error = ManualPublisher(), Late()
     shared = rsf.from_publisher(source).multicast(on_last_cancel="restart", delay_error=True)
@@ -213,25 +217,17 @@ def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_cancel
     if served:
         first.subscription.request(1)
     for recorder in (*others, first):
-        recorder.subscription.cancel()
-    assert (first.error, dropped) == ((error, []) if served else (None, [error]))
-
-
-@pytest.mark.parametrize("mistake", ["invalid request", "second subscription"])
-def test_an_error_that_waits_in_a_stream_that_restarts_is_reported_if_all_made_mistakes(
-    mistake: str, dropped: list[BaseException]
-) -> None:
-    source, error = ManualPublisher(), Late()
-    shared = rsf.from_publisher(source).multicast(on_last_cancel="restart", delay_error=True)
-    recorder = subscribed(shared, 1)
-    send(source, 1, 2)  # the second one waits, and the error behind it
-    source.subscriber.on_error(error)
-    if mistake == "invalid request":
-        recorder.subscription.request(0)
+        if leave == "cancel":
+            recorder.subscription.cancel()
+        elif leave == "invalid request":
+            recorder.subscription.request(0)
+        else:
+            shared.subscribe(recorder)
+    assert dropped == ([] if served else [error])
+    if leave == "cancel":
+        assert first.error is (error if served else None)
     else:
-        shared.subscribe(recorder)
-    assert isinstance(recorder.error, ValueError | rsf.AlreadySubscribedError)
-    assert dropped == [error]
+        assert isinstance(first.error, ValueError | rsf.AlreadySubscribedError)
 
 
 def test_an_error_is_reported_if_all_who_share_the_stream_have_cancelled_but_not_left(
