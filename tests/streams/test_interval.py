@@ -14,6 +14,7 @@ import rstreams_fast as rsf
 from rstreams_fast import Overflow, WorkDroppedError
 from tests.helpers import run_python, run_threads, wait_for, wait_until
 from tests.rules.probes import Clock, HandTimer, Recorder, subscribed
+from tests.streams.held import Hold
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -33,12 +34,9 @@ def ticking(
     **how: Any,
 ) -> tuple[HandTimer, Recorder]:
     timer = timer or HandTimer()
-    recorder = Recorder(request=request) if request else Recorder()
-    rsf.interval(seconds, timer=timer, **how).subscribe(recorder)
-    return timer, recorder
+    return timer, subscribed(rsf.interval(seconds, timer=timer, **how), request)
 
 
-# -- when ------------------------------------------------------------------------------------------
 def test_the_first_tick_comes_after_a_period_or_after_the_delay() -> None:
     for delay, first in ((None, 2.0), (0, 0.0), (0.5, 0.5), (7, 7.0)):
         timer, recorder = ticking(2, delay=delay)
@@ -58,8 +56,7 @@ def test_the_first_tick_comes_after_a_period_or_after_the_delay() -> None:
 
 def test_delays_do_not_add_up() -> None:
     """Tick n is due at delay + n * seconds, however late those before it came."""
-    timer = Jumping()
-    _, recorder = ticking(1, timer=timer)
+    _, recorder = ticking(1, timer=(timer := Jumping()))
     for n in range(0, 10, 2):
         timer.stop_for(1.25)
         timer.advance(0)  # the alarm is handled a quarter of a second late
@@ -74,8 +71,7 @@ def test_delays_do_not_add_up() -> None:
 
 
 def test_missed_ticks_are_left_out_and_the_number_tells_the_time() -> None:
-    timer = Jumping()
-    _, recorder = ticking(1, delay=0, timer=timer)
+    _, recorder = ticking(1, delay=0, timer=(timer := Jumping()))
     timer.advance(0)
     timer.advance(1)
     recorder.wait_elements(2)
@@ -103,12 +99,10 @@ def test_periods_that_no_float_is_exact_for_lose_no_tick() -> None:
     recorder.subscription.cancel()
 
 
-# -- where -----------------------------------------------------------------------------------------
 def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
     seen: set[str] = set()
-    rsf.interval(0.001).do_on_next(lambda n: seen.add(threading.current_thread().name)).take(
-        5
-    ).run()
+    ticks = rsf.interval(0.001).do_on_next(lambda n: seen.add(threading.current_thread().name))
+    ticks.take(5).run()
     (name,) = seen
     assert name.startswith("rstreams-fast-")
     assert not name.startswith("rstreams-fast-timer")
@@ -116,10 +110,8 @@ def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
 
 def test_clocks_share_their_threads() -> None:
     timer = HandTimer()
-    recorders = [Recorder(request=1) for _ in range(50)]
     before = threading.active_count()
-    for recorder in recorders:
-        rsf.interval(1.0, timer=timer).subscribe(recorder)
+    recorders = [subscribed(rsf.interval(1.0, timer=timer), 1) for _ in range(50)]
     wait_until(lambda: threading.active_count() <= before, "the end of the threads")
     for recorder in recorders:
         recorder.subscription.cancel()
@@ -177,12 +169,11 @@ def test_ticks_are_delivered_on_the_executor_or_loop() -> None:
 
 
 def test_a_subscriber_that_works_long_keeps_no_other_stream_from_ticking() -> None:
-    go_on = threading.Event()
-    slow = Recorder(request=1, on_next=lambda recorder, n: wait_for(go_on))
-    rsf.interval(0.001, overflow=Overflow.LATEST).subscribe(slow)
-    slow.wait_elements(1)
+    hold = Hold()
+    slow = subscribed(rsf.interval(0.001, overflow=Overflow.LATEST), 1, on_next=hold)
+    wait_for(hold.entered)
     assert len(rsf.interval(0.001).take(5).to_list()) == 5
-    go_on.set()
+    hold.leave.set()
     slow.subscription.cancel()
 
 
@@ -195,7 +186,6 @@ def test_an_executor_that_refuses_work_is_an_error_and_stops_the_clock() -> None
     recorder.check()
 
 
-# -- overflow --------------------------------------------------------------------------------------
 def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None:
     timer, recorder = ticking(request=1)
     timer.advance(2)
@@ -209,25 +199,18 @@ def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None
 
 
 def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def wait(recorder: Recorder, n: int) -> None:
-        inside.set()
-        wait_for(go_on)
-
-    timer = HandTimer()
-    recorder = subscribed(rsf.interval(1, timer=timer, capacity=3), rsf.UNBOUNDED, on_next=wait)
+    timer, hold = HandTimer(), Hold()
+    recorder = subscribed(rsf.interval(1, timer=timer, capacity=3), rsf.UNBOUNDED, on_next=hold)
     timer.advance(1)
-    wait_for(inside)
+    wait_for(hold.entered)
     timer.advance(4)  # 3 are held, the next is one too many
     assert timer.pending == 0
-    go_on.set()
+    hold.leave.set()
     assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflowError)
     assert recorder.elements == [0, 1, 2, 3]
     recorder.check()
 
 
-# -- endings ---------------------------------------------------------------------------------------
 def test_cancel_while_an_alarm_is_being_set_stops_it() -> None:
     class Cancelling(HandTimer):
         def call_later(self, *arguments: Any) -> Any:
@@ -283,13 +266,11 @@ def test_a_timer_that_refuses_or_drops_is_an_error() -> None:
             self.told = when_dropped
             return super().call_later(seconds, work, when_dropped)
 
-    timer = Closing()
-    _, recorder = ticking(timer=timer)
+    _, recorder = ticking(timer=(timer := Closing()))
     timer.advance(2)
     assert isinstance(recorder.wait_terminal()[1], WorkDroppedError)
     assert recorder.elements == [0, 1]
-    timer = Closing()
-    _, recorder = ticking(timer=timer)
+    _, recorder = ticking(timer=(timer := Closing()))
     timer.told(WorkDroppedError("as it should"))
     assert isinstance(recorder.wait_terminal()[1], WorkDroppedError)
     recorder.check()
@@ -342,23 +323,17 @@ def test_the_first_ticks_after_the_main_thread_has_ended_do_not_keep_it_either(b
 
 
 def test_a_tick_that_nobody_needs_any_more_is_no_error(dropped: list[BaseException]) -> None:
-    timer, delivering, go_on = Clock(), threading.Event(), threading.Event()
-
-    def wait(n: int) -> int:
-        delivering.set()
-        wait_for(go_on)
-        return n
-
+    timer, hold = Clock(), Hold()
     recorder = subscribed(
-        rsf.interval(1, timer=timer).publish_on().map(wait).take(3), rsf.UNBOUNDED
+        rsf.interval(1, timer=timer).publish_on().map(hold).take(3), rsf.UNBOUNDED
     )
 
     def has_failed() -> bool:
         timer.advance(1)
-        return delivering.is_set() and timer.pending == 0  # the clock ends with the overflow
+        return hold.entered.is_set() and timer.pending == 0  # the clock ends with the overflow
 
     wait_until(has_failed, "the overflow")
-    go_on.set()
+    hold.leave.set()
     assert recorder.wait_terminal() == ("on_complete",)
     assert len(recorder.elements) == 3
     assert dropped == []

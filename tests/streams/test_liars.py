@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,8 @@ import rstreams_fast as rsf
 from tests.helpers import case, start_thread, wait_for, wait_gone
 from tests.operators import ENDS, Use, apart, uses
 from tests.operators.entry import same
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.streams.held import Hold
 from tests.streams.liars import (
     COMBINED,
     LIARS,
@@ -73,9 +73,8 @@ def test_a_subscriber_never_sees_a_broken_rule(name: str) -> None:
 
     for kind, step in itertools.product(LIARS, (rsf.UNBOUNDED, 1)):
         with case(f"{kind.__name__}, {step} at a time"):
-            recorder = Recorder(request=step, on_next=again if step == 1 else None)
             liar = kind()
-            BELOW[name](liar).subscribe(recorder)
+            recorder = subscribed(BELOW[name](liar), step, on_next=again if step == 1 else None)
             recorder.wait_terminal()
             recorder.check()
             assert recorder.max_depth <= 1
@@ -98,8 +97,7 @@ def test_a_cancelled_one_sees_nothing_more_and_is_forgotten(name: str) -> None:
 
     for kind in LIARS:
         with case(kind.__name__):
-            recorder = Recorder(request=rsf.UNBOUNDED, on_next=stop)
-            BELOW[name](kind()).subscribe(recorder)
+            recorder = subscribed(BELOW[name](kind()), rsf.UNBOUNDED, on_next=stop)
             wait_for_anything(recorder)
             recorder.check()
             assert len(recorder.elements) <= 1
@@ -132,9 +130,8 @@ TAKE = {"MulticastProcessor", "processor", *uses(lambda use: use.takes_early)}
 
 @pytest.mark.parametrize("name", [name for name in BELOW if name not in TAKE | COMBINED.keys()])
 def test_elements_before_on_subscribe_are_an_error_and_nobody_waits_for_ever(name: str) -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    BELOW[name](OnlyElements()).subscribe(recorder)
-    recorder.wait(lambda: recorder.terminal is not None, "the error")
+    recorder = subscribed(BELOW[name](OnlyElements()), rsf.UNBOUNDED)
+    recorder.wait_terminal()
     recorder.check()
     assert recorder.elements == []
     assert "§1.9: the publisher called on_next before on_subscribe" in str(recorder.terminal)
@@ -152,28 +149,21 @@ def test_elements_beyond_the_demand_end_the_stream_while_one_is_delivered(
     requested: int, below: Callable[[Any], Any]
 ) -> None:
     """The publisher sends them on other threads than the one that is in ``on_next``."""
-    delivering, go_on = threading.Event(), threading.Event()
-
-    def wait(_recorder: Recorder, _element: Any) -> None:
-        delivering.set()
-        wait_for(go_on)
-
-    recorder = Recorder(request=requested, on_next=wait)
-    publisher = ManualPublisher()
-    below(guarded(publisher)).subscribe(recorder)
+    hold, publisher = Hold(), ManualPublisher()
+    recorder = subscribed(below(guarded(publisher)), requested, on_next=hold)
     sent = itertools.count()
 
     def send() -> None:
-        while not delivering.is_set():
+        while not hold.entered.is_set():
             publisher.subscriber.on_next(next(sent))
 
     sender = start_thread(send)
-    wait_for(delivering)
+    wait_for(hold.entered)
     while publisher.cancels == 0 and next(sent) < 100:
         publisher.subscriber.on_next(0)
     assert publisher.cancels == 1
     assert next(sent) <= requested + 2  # no more than were requested are held
-    go_on.set()
+    hold.leave.set()
     sender.result()
     recorder.wait_terminal()
     recorder.check()
