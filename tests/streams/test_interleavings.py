@@ -6,7 +6,6 @@ lost, doubled or kept, no signal overlaps another, and each error has one taker.
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,17 +29,13 @@ def items(element: int) -> Numbers:
     return rsf.from_iterable([element, element + 0.5])
 
 
-def timer() -> Any:
-    return HandTimer()
-
-
 STREAMS: dict[str, Build] = {
     "map": lambda s: s.map(lambda n: n),
     "filter": lambda s: s.filter(lambda n: n % 2 == 0),
     "scan": lambda s: s.scan(lambda a, b: a + b, 100),
     "take": lambda s: s.take(2),
     "batch": lambda s: s.batch(2).map(tuple),
-    "batch with time": lambda s: s.batch(2, seconds=9, timer=timer()).map(tuple),
+    "batch with time": lambda s: s.batch(2, seconds=9, timer=HandTimer()).map(tuple),
     "batch by weight": lambda s: s.batch(9, max_bytes=2, weigher=lambda _: 1).map(tuple),
     "unbatch": lambda s: s.map(lambda n: [n, n + 0.5]).unbatch(),
     "publish_on": lambda s: s.publish_on("caller", prefetch=2),
@@ -63,8 +58,8 @@ STREAMS: dict[str, Build] = {
     "repeat": lambda s: s.repeat(1),
     "on_error_resume": lambda s: s.on_error_resume(lambda _: rsf.range_(100, 103)),
     "switch_if_empty": lambda s: s.switch_if_empty(rsf.range_(100, 103)),
-    "timeout": lambda s: s.timeout(9, timer=timer()),
-    "debounce": lambda s: s.debounce(9, timer=timer()),
+    "timeout": lambda s: s.timeout(9, timer=HandTimer()),
+    "debounce": lambda s: s.debounce(9, timer=HandTimer()),
     "window": lambda s: s.window(2).concat_map(lambda w: w.batch(2)).map(tuple),
     "group_by": lambda s: s.group_by(lambda n: n % 2).flat_map(lambda g: g),
     "multicast": lambda s: s.multicast(buffer_size=4),
@@ -144,11 +139,7 @@ class Scene:
 
     def keeps(self) -> list[Number]:
         """The elements that are alive though all is over."""
-        alive = [element for reference in self.elements if (element := reference()) is not None]
-        if alive:
-            gc.collect()
-            alive = [element for reference in self.elements if (element := reference()) is not None]
-        return alive
+        return [element for reference in self.elements if (element := reference()) is not None]
 
     parts = 0
 
