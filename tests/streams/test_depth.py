@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
-from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 from tests.operators import firsts, uses
 from tests.operators.entry import ignore, same
+from tests.rules.probes import Recorder, subscribed
 
 Op = Callable[[rf.Stream[Any]], rf.Stream[Any]]
 
@@ -54,30 +55,12 @@ def frames() -> int:
     return n
 
 
-class Elements:
-    """A subscriber that asks for ``demand`` and notes what it gets."""
-
-    def __init__(self, demand: int = 0) -> None:
-        self.demand = demand
-        self.seen: list[Any] = []
-        self.subscription: Any = None
-        self.ended = threading.Event()
-
-    def on_subscribe(self, subscription: Any) -> None:
-        self.subscription = subscription
-        if self.demand:
-            subscription.request(self.demand)
-
-    def on_next(self, element: Any) -> None:
-        self.seen.append(element)
-
-    def on_error(self, error: BaseException) -> None:
-        self.seen.append(error)
-        self.ended.set()
-
-    def on_complete(self) -> None:
-        self.seen.append("complete")
-        self.ended.set()
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No error that nobody could take is logged."""
+    before = rf.on_dropped_error(ignore)
+    yield
+    rf.on_dropped_error(before)
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -104,10 +87,9 @@ def test_twenty_thousand_stages_are_composed_one_upon_the_other_without_copies()
 )
 def test_the_figures_of_a_long_chain_do_not_nest(name: str, boundaries: int) -> None:
     n = 500
-    subscriber = Elements()
-    chain(rf.never(), OPS[name], n).subscribe(subscriber)
-    figures = within_deadline(lambda: rf.metrics_of(subscriber.subscription))
-    subscriber.subscription.cancel()
+    recorder = subscribed(chain(rf.never(), OPS[name], n))
+    figures = within_deadline(lambda: rf.metrics_of(recorder.subscription))
+    recorder.subscription.cancel()
     breaks = [each for each in figures if each.name.startswith("trampoline")]
     assert len(figures) - len(breaks) == n * boundaries
     assert all(each.held == 0 for each in figures)
@@ -149,9 +131,7 @@ def test_cancel_passes_a_long_chain_from_another_thread(n: int) -> None:
     observed: list[int] = []
     source = rf.never().do_on_cancel(cancelled.set)
     stream = chain(source, lambda s: s.map(same).do_on_cancel(lambda: observed.append(1)), n)
-    subscriber = Elements(7)
-    stream.subscribe(subscriber)
-    start_thread(subscriber.subscription.cancel).result()
+    start_thread(subscribed(stream, 7).subscription.cancel).result()
     wait_for(cancelled, "the cancel at the source")
     assert sum(observed) == n
 
@@ -162,11 +142,10 @@ def test_an_error_comes_after_the_elements_before_it() -> None:
         raise ValueError("after three")
 
     stream = chain(rf.from_iterable(three()), OBSERVED, 100)
-    subscriber = Elements(rf.UNBOUNDED)
-    within_deadline(lambda: stream.subscribe(subscriber))
-    assert subscriber.seen[:3] == [0, 1, 2]
-    assert isinstance(subscriber.seen[3], ValueError)
-    assert len(subscriber.seen) == 4
+    recorder = within_deadline(lambda: subscribed(stream, rf.UNBOUNDED))
+    assert recorder.elements == [0, 1, 2]
+    assert isinstance(recorder.error, ValueError)
+    recorder.check()
 
 
 def test_a_long_chain_asks_for_no_more_than_it_was_asked_for() -> None:
@@ -174,14 +153,13 @@ def test_a_long_chain_asks_for_no_more_than_it_was_asked_for() -> None:
     pulled: list[int] = []
     source = rf.range_(10**9).do_on_next(pulled.append).do_on_request(asked.append)
     stream = chain(source, OBSERVED, 100)
-    subscriber = Elements()
-    stream.subscribe(subscriber)
+    recorder = subscribed(stream)
     assert asked == []
-    subscriber.subscription.request(3)
-    assert (sum(asked), pulled, subscriber.seen) == (3, [0, 1, 2], [0, 1, 2])
-    subscriber.subscription.request(2)
-    assert (sum(asked), pulled[3:], subscriber.seen[3:]) == (5, [3, 4], [3, 4])
-    subscriber.subscription.cancel()
+    recorder.subscription.request(3)
+    assert (sum(asked), pulled, recorder.elements) == (3, [0, 1, 2], [0, 1, 2])
+    recorder.subscription.request(2)
+    assert (sum(asked), pulled[3:], recorder.elements[3:]) == (5, [3, 4], [3, 4])
+    recorder.subscription.cancel()
 
 
 def test_a_long_chain_holds_no_more_than_it_says_live() -> None:
@@ -191,18 +169,17 @@ def test_a_long_chain_holds_no_more_than_it_says_live() -> None:
     held: list[int] = []
 
     def look(x: int) -> int:
-        figures = rf.metrics_of(subscriber.subscription)
+        figures = rf.metrics_of(recorder.subscription)
         assert {each.name for each in figures} == {"trampoline: at most 64 elements"}
         ahead.append(len(pulled) - len(ahead) - 1)
         assert ahead[-1] <= sum(each.max_held for each in figures)
         held.append(sum(each.held for each in figures))
         return x
 
-    subscriber = Elements()
-    stream.map(look).subscribe(subscriber)
-    subscriber.subscription.request(1000)
-    subscriber.subscription.cancel()
-    assert len(subscriber.seen) == 1000
+    recorder = subscribed(stream.map(look))
+    recorder.subscription.request(1000)
+    recorder.subscription.cancel()
+    assert len(recorder.elements) == 1000
     assert 0 < max(held) <= max(ahead)
 
 
@@ -221,10 +198,9 @@ def test_the_stack_that_a_chain_takes_does_not_grow_with_it() -> None:
 
 
 def test_a_short_chain_has_no_trampoline() -> None:
-    subscriber = Elements()
-    chain(rf.never(), lambda s: s.map(same).do_on_error(ignore), 4).subscribe(subscriber)
-    assert rf.metrics_of(subscriber.subscription) == ()
-    subscriber.subscription.cancel()
+    recorder = subscribed(chain(rf.never(), lambda s: s.map(same).do_on_error(ignore), 4))
+    assert rf.metrics_of(recorder.subscription) == ()
+    recorder.subscription.cancel()
 
 
 def test_a_long_chain_within_a_function_of_another_ends() -> None:
@@ -232,9 +208,7 @@ def test_a_long_chain_within_a_function_of_another_ends() -> None:
     ended = threading.Event()
 
     def wait_for_another(x: int) -> int:
-        other = Elements(rf.UNBOUNDED)
-        inner.subscribe(other)
-        wait_for(other.ended, "the inner stream")  # by the user's means, not by ours
+        subscribed(inner, rf.UNBOUNDED).wait_terminal()  # by the user's means, not by ours
         return x + len(inner.to_list())
 
     outer = chain(rf.range_(3), lambda s: s.do_on_complete(ended.set).map(same), 100)
@@ -266,19 +240,16 @@ def test_what_leaves_passes_a_long_chain(leaving: type[BaseException]) -> None:
 
 
 def test_a_long_chain_lets_go_of_its_subscriber() -> None:
-    stream = chain(rf.range_(10**9), OPS["many"], 100)
-    subscriber = Elements(3)
-    stream.subscribe(subscriber)
-    subscription = subscriber.subscription
+    recorder = subscribed(chain(rf.range_(10**9), OPS["many"], 100), 3)
+    subscription = recorder.subscription
     subscription.cancel()
-    gone = weakref.ref(subscriber)
-    del subscriber
+    gone = weakref.ref(recorder)
+    del recorder
     gc.collect()
     assert gone() is None
     del subscription
 
 
-# -- a stack that is nearly full -------------------------------------------------------------------
 def with_frames_left(n: int, call: Callable[[], Any]) -> Any:
     """Make ``call`` where ``n`` more frames fit on the stack, or so."""
     if frames() + n >= sys.getrecursionlimit():
@@ -286,32 +257,29 @@ def with_frames_left(n: int, call: Callable[[], Any]) -> Any:
     return with_frames_left(n, call)
 
 
+def outcome(left: int, stream: rf.Stream[Any]) -> str:
+    """What becomes of the stream where ``left`` more frames fit on the stack, or so."""
+
+    def attempt() -> str:
+        try:
+            return str(with_frames_left(left, stream.to_list))
+        except RecursionError:
+            return "too deep"
+
+    return str(within_deadline(attempt))
+
+
 # A finalizer that happens to run where the stack is full cannot do its work; nor can pytest's hook,
 # which would say so.
-@pytest.mark.usefixtures("unraisable")
+@pytest.mark.usefixtures("unraisable", "quiet")
 @pytest.mark.parametrize("name", ["observed maps", "Unbatch", "Scan", "PublishOnTheCaller"])
 def test_too_short_a_stack_is_an_error_and_no_hang(name: str) -> None:
     stream = chain(rf.range_(5), OPS[name], 32)
-    hook = rf.on_dropped_error(ignore)
-    outcomes: set[str] = set()
-    try:
-        for left in range(2, 700, 29):
-
-            def attempt(left: int = left) -> Any:
-                try:
-                    return with_frames_left(left, stream.to_list)
-                except RecursionError:
-                    return "too deep"
-
-            outcome = within_deadline(attempt)
-            assert outcome in ("too deep", [0, 1, 2, 3, 4])
-            outcomes.add(str(outcome))
-    finally:
-        rf.on_dropped_error(hook)
+    outcomes = {outcome(left, stream) for left in range(2, 700, 29)}
     assert outcomes == {"too deep", "[0, 1, 2, 3, 4]"}
 
 
-class Endless(Elements):
+class Endless(Recorder):
     """A subscriber that fills the stack."""
 
     def on_next(self, element: Any) -> None:
@@ -321,61 +289,46 @@ class Endless(Elements):
 @pytest.mark.parametrize("below", [lambda s: s.do_on_complete(ignore), OPS["Unbatch"]])
 def test_a_full_stack_below_another_thread_is_signalled(below: Op) -> None:
     with ThreadPoolExecutor(1) as pool:
-        subscriber = Endless(1)
-        below(rf.range_(5).publish_on(pool)).subscribe(subscriber)
-        wait_for(subscriber.ended, "the end")
-    assert isinstance(subscriber.seen[0], RecursionError)
+        recorder = Endless(request=1)
+        below(rf.range_(5).publish_on(pool)).subscribe(recorder)
+        recorder.wait_terminal()
+    assert isinstance(recorder.error, RecursionError)
 
 
-def test_a_full_stack_after_the_end_is_reported() -> None:
-    class EndlessAtTheEnd(Elements):
+def test_a_full_stack_after_the_end_is_reported(dropped: list[BaseException]) -> None:
+    class EndlessAtTheEnd(Recorder):
         def on_complete(self) -> None:
             self.on_complete()
 
-    reported = threading.Event()
-    seen: list[BaseException] = []
-
-    def note(error: BaseException) -> None:
-        seen.append(error)
-        reported.set()
-
-    hook = rf.on_dropped_error(note)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            rf.range_(5).publish_on(pool).subscribe(EndlessAtTheEnd(9))
-            wait_for(reported, "the report")
-    finally:
-        rf.on_dropped_error(hook)
-    assert isinstance(seen[0], RecursionError)
+    with ThreadPoolExecutor(1) as pool:
+        rf.range_(5).publish_on(pool).subscribe(EndlessAtTheEnd(request=9))
+        wait_until(lambda: dropped, "the report")
+    assert isinstance(dropped[0], RecursionError)
 
 
 def test_what_leaves_below_another_thread_is_signalled() -> None:
-    class Leaving(Elements):
-        def on_next(self, element: Any) -> None:
-            raise KeyboardInterrupt
-
+    leaving = ("on_next", KeyboardInterrupt())
     with ThreadPoolExecutor(1) as pool:
-        subscriber = Leaving(1)
-        rf.range_(5).publish_on(pool).do_on_complete(ignore).subscribe(subscriber)
-        wait_for(subscriber.ended, "the end")
-    assert isinstance(subscriber.seen[0], KeyboardInterrupt)
+        stream = rf.range_(5).publish_on(pool).do_on_complete(ignore)
+        recorder = subscribed(stream, 1, raises=leaving)
+        recorder.wait_terminal()
+    assert recorder.error is leaving[1]
 
 
 def test_a_full_stack_leaves_through_the_call_that_filled_it() -> None:
     with pytest.raises(RecursionError):
-        rf.range_(5).map(same).do_on_complete(ignore).subscribe(Endless(1))
+        rf.range_(5).map(same).do_on_complete(ignore).subscribe(Endless(request=1))
 
 
 def test_a_function_without_end_fails_the_stream() -> None:
     def endless(x: int) -> int:
         return endless(x)
 
-    subscriber = Elements(1)
-    chain(rf.range_(5).map(endless), OPS["many"], 20).subscribe(subscriber)
-    assert isinstance(subscriber.seen[0], RecursionError)
+    recorder = subscribed(chain(rf.range_(5).map(endless), OPS["many"], 20), 1)
+    assert recorder.elements == []
+    assert isinstance(recorder.error, RecursionError)
 
 
-# -- streams within streams ------------------------------------------------------------------------
 def paged(n: int, page: int = 0, *, ask: bool = False) -> rf.Stream[Any]:
     """Every page, written recursively."""
 
@@ -391,36 +344,26 @@ def paged(n: int, page: int = 0, *, ask: bool = False) -> rf.Stream[Any]:
     return (pages.map_async(fetch) if ask else pages).concat_map(follow)
 
 
-def folded(combine: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> Callable[[int], rf.Stream[Any]]:
-    def fold(n: int) -> rf.Stream[Any]:
-        stream: rf.Stream[Any] = rf.range_(5)
-        for _ in range(n):
-            stream = combine(stream)
-        return stream
-
-    return fold
-
-
-NESTED = {
-    "concat of boundaries": folded(lambda s: rf.concat(rf.empty(), s.publish_on("caller"))),
-    "merge of boundaries": folded(lambda s: s.merge(rf.empty().publish_on("caller")).map(same)),
-    "merge on the caller": folded(lambda s: rf.merge(rf.empty(), s.subscribe_on("caller"))),
-    "defer": folded(lambda s: rf.defer(lambda: s)),
-    "multicast": folded(lambda s: s.multicast()),
-    **{name: folded(use.within) for name, use in uses(lambda use: use.within).items()},
+NESTED: dict[str, Op] = {
+    "concat of boundaries": lambda s: rf.concat(rf.empty(), s.publish_on("caller")),
+    "merge of boundaries": lambda s: s.merge(rf.empty().publish_on("caller")).map(same),
+    "merge on the caller": lambda s: rf.merge(rf.empty(), s.subscribe_on("caller")),
+    "defer": lambda s: rf.defer(lambda: s),
+    "multicast": lambda s: s.multicast(),
+    **{name: use.within for name, use in uses(lambda use: use.within).items()},
 }
 
 
 @pytest.mark.parametrize("name", NESTED)
 def test_a_thousand_streams_within_each_other_give_their_elements(name: str) -> None:
-    stream = NESTED[name](1000)
+    stream = chain(rf.range_(5), NESTED[name], 1000)
     assert within_deadline(stream.to_list, 100) == [0, 1, 2, 3, 4]
 
 
 def test_merges_of_threads_folded_sixty_times_complete() -> None:
     with ThreadPoolExecutor(2) as pool:
-        combine = folded(lambda s: s.merge(rf.range_(3).publish_on(pool)).map(same))
-        assert len(within_deadline(combine(60).to_list, 100)) == 5 + 60 * 3
+        merged = chain(rf.range_(5), lambda s: s.merge(rf.range_(3).publish_on(pool)).map(same), 60)
+        assert len(within_deadline(merged.to_list, 100)) == 5 + 60 * 3
 
 
 @pytest.mark.parametrize("ask", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -428,25 +371,15 @@ def test_a_thousand_pages_that_follow_each_other_end(ask: bool) -> None:
     assert within_deadline(paged(1000, ask=ask).to_list, 100) == list(range(1000))
 
 
-@pytest.mark.usefixtures("unraisable")
+@pytest.mark.usefixtures("unraisable", "quiet")
 @pytest.mark.parametrize("name", NESTED)
 def test_too_short_a_stack_for_streams_within_each_other_is_an_error_and_no_hang(name: str) -> None:
-    hook = rf.on_dropped_error(ignore)
-    try:
-        for left in range(2, 400, 67):
-            stream = NESTED[name](32)
-
-            def attempt(left: int = left, stream: rf.Stream[Any] = stream) -> Any:
-                try:
-                    return with_frames_left(left, stream.to_list)
-                except RecursionError:
-                    return "too deep"
-
-            assert within_deadline(attempt) in ("too deep", [0, 1, 2, 3, 4])
-    finally:
-        rf.on_dropped_error(hook)
+    for left in range(2, 400, 67):
+        stream = chain(rf.range_(5), NESTED[name], 32)
+        assert outcome(left, stream) in ("too deep", "[0, 1, 2, 3, 4]")
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_long_chain_of_processors_may_be_too_deep_but_does_not_hang() -> None:
     """Each is subscribed before the one below is there, so it cannot know on how many it stands."""
 
@@ -455,10 +388,6 @@ def test_a_long_chain_of_processors_may_be_too_deep_but_does_not_hang() -> None:
         stream.subscribe(made)
         return rf.from_publisher(made)
 
-    hook = rf.on_dropped_error(ignore)
-    try:
-        assert within_deadline(folded(processed)(10).to_list) == [0, 1, 2, 3, 4]
-        with pytest.raises(RecursionError):
-            within_deadline(folded(processed)(400).to_list)
-    finally:
-        rf.on_dropped_error(hook)
+    assert within_deadline(chain(rf.range_(5), processed, 10).to_list) == [0, 1, 2, 3, 4]
+    with pytest.raises(RecursionError):
+        within_deadline(chain(rf.range_(5), processed, 400).to_list)
