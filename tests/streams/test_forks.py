@@ -12,13 +12,18 @@ from tests.helpers import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
+
+def run(program: str) -> list[str]:
+    """The lines that it prints; without the warning of a fork beside threads."""
+    return run_python("-W", "ignore::DeprecationWarning", "-c", program).stdout.splitlines()
+
+
 SUBSCRIPTIONS = """
-import os, threading, warnings
+import os, threading
 from concurrent.futures import ThreadPoolExecutor
 import rstreams_fast as rsf
 from tests.operators import SOURCES, firsts
-
-warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+from tests.rules.probes import subscribed
 
 def chain():
     stream = rsf.range_(9)
@@ -26,24 +31,11 @@ def chain():
         stream = stream.publish_on("caller")
     return stream
 
-class Subscriber:
-    def __init__(self):
-        self.subscribed, self.ended, self.signals = threading.Event(), threading.Event(), []
-
-    def on_subscribe(self, subscription):
-        self.subscription = subscription
-        self.subscribed.set()
-
-    def on_next(self, element):
-        self.signals.append(element)
-
-    def on_complete(self):
-        self.signals.append("complete")
-        self.ended.set()
-
-    def on_error(self, error):
-        self.signals.append(error)
-        self.ended.set()
+def is_refused(recorder):
+    recorder.subscription.request(1)
+    recorder.wait_terminal()
+    error = recorder.error
+    return type(error) is rsf.WorkDroppedError and "forked" in str(error) and not recorder.elements
 
 pool = ThreadPoolExecutor(1)
 for kind, stream in {
@@ -52,17 +44,17 @@ for kind, stream in {
     "publish_on a pool": rsf.range_(9).publish_on(pool),
     "a long chain": chain(),
 }.items():
-    subscriber = Subscriber()
-    stream.subscribe(subscriber)
-    assert subscriber.subscribed.wait(60), kind
+    came = threading.Event()
+    recorder = subscribed(stream, on_subscribe=lambda _recorder: came.set())
+    assert came.wait(60), kind
     if (child := os.fork()) == 0:
-        subscriber.subscription.request(1)
-        subscriber.ended.wait(10)
-        refused = [type(signal) for signal in subscriber.signals] == [rsf.WorkDroppedError]
-        os._exit(0 if refused and "forked" in str(subscriber.signals[0]) else 1)
+        try:
+            os._exit(0 if is_refused(recorder) else 1)
+        finally:
+            os._exit(2)
     served = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
-    subscriber.subscription.request(1)  # the parent goes on
-    subscriber.subscription.cancel()
+    recorder.subscription.request(1)  # the parent goes on
+    recorder.subscription.cancel()
     if served:
         print(kind)
 pool.shutdown()
@@ -70,15 +62,12 @@ pool.shutdown()
 
 
 def test_a_subscription_refuses_to_work_in_the_child_of_a_fork() -> None:
-    served = run_python("-c", SUBSCRIPTIONS).stdout
-    assert served.splitlines() == []
+    assert run(SUBSCRIPTIONS) == []
 
 
 ITERATORS = """
-import asyncio, os, tempfile, warnings
+import asyncio, os, tempfile
 import rstreams_fast as rsf
-
-warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 
 class Lines:
     def __iter__(self):
@@ -87,26 +76,21 @@ class Lines:
 
 lines = Lines()
 
-def sync(begun):
-    served = 0
+def consume(how, begun):
+    served = []
+
+    async def in_loop():
+        async for element in begun:
+            served.append(element)
+
     try:
-        for _ in begun:
-            served += 1
+        if how.startswith("async"):
+            asyncio.run(in_loop())
+        else:
+            served.extend(begun)
     except RuntimeError as refused:
-        return served, "forked" in str(refused)
-    return served, False
-
-def in_loop(begun):
-    async def consume():
-        served = 0
-        try:
-            async for _ in begun:
-                served += 1
-        except RuntimeError as refused:
-            return served, "forked" in str(refused)
-        return served, False
-
-    return asyncio.run(consume())
+        return len(served), "forked" in str(refused)
+    return len(served), False
 
 def begin_async(elements):
     begun = aiter(elements)
@@ -128,33 +112,31 @@ with tempfile.NamedTemporaryFile("w") as file:
         "publish_on": rsf.from_iterable(lines).publish_on(),
         "merge": rsf.merge(rsf.from_iterable(lines), rsf.empty()),
     }.items():
-        for how, begun, consume in [
-            ("for", begin(stream), sync),
-            ("iterate", begin(stream.iterate(prefetch=8)), sync),
-            ("async for", begin_async(stream), in_loop),
-            ("async iterate", begin_async(stream.iterate(prefetch=8)), in_loop),
-        ]:
+        for how, begun in {
+            "for": begin(stream),
+            "iterate": begin(stream.iterate(prefetch=8)),
+            "async for": begin_async(stream),
+            "async iterate": begin_async(stream.iterate(prefetch=8)),
+        }.items():
             if (child := os.fork()) == 0:
-                os._exit(0 if consume(begun) == (0, True) else 1)
+                os._exit(0 if consume(how, begun) == (0, True) else 1)
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
                 print("served in the child:", kind, how)
-            if consume is sync and consume(begun) != (4999, False):  # the parent goes on
-                print("not served in the parent:", kind, how)
-            if consume is in_loop:
+            if how.startswith("async"):
                 loop.run_until_complete(begun.aclose())
+            elif consume(how, begun) != (4999, False):  # the parent goes on
+                print("not served in the parent:", kind, how)
 loop.close()
 """
 
 
 def test_an_iterator_that_the_parent_began_gives_nothing_in_the_child_of_a_fork() -> None:
-    assert run_python("-c", ITERATORS).stdout.splitlines() == []
+    assert run(ITERATORS) == []
 
 
 SHARED = """
-import os, warnings
+import os
 import rstreams_fast as rsf
-
-warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 
 ticks = rsf.interval(0.001, overflow=rsf.Overflow.DROP_LATEST)
 shared = ticks.{share}
@@ -178,16 +160,14 @@ elements.close()
 
 @pytest.mark.parametrize("share", ["share()", "multicast()", "replay(count=1)"])
 def test_who_would_share_a_stream_of_the_parent_is_refused(share: str) -> None:
-    run_python("-c", SHARED.replace("{share}", share))
+    run(SHARED.replace("{share}", share))
 
 
 CONSUMERS = {"with": "next(entered)", "run": "run.result(10)"}
 
 CONSUMER = """
-import os, warnings
+import os
 import rstreams_fast as rsf
-
-warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 
 entered = rsf.never().iterate().__enter__()  # parks
 run = rsf.interval(99.0).for_each(print)
@@ -204,4 +184,4 @@ run.cancel()
 
 @pytest.mark.parametrize("kind", CONSUMERS)
 def test_a_consumer_refuses_to_wait_in_the_child_of_a_fork(kind: str) -> None:
-    run_python("-c", CONSUMER.replace("{consume}", CONSUMERS[kind]))
+    run(CONSUMER.replace("{consume}", CONSUMERS[kind]))
