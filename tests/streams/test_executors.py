@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.thread import BrokenThreadPool
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,8 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import AsyncSubscriber
 from rstreams_fast.queues import BoundedExecutor
-from tests.helpers import DEADLINE, run_python, start_thread, wait_for, wait_until
+from tests.helpers import DEADLINE, run_python, start_thread, wait_for
+from tests.streams.held import Hold
 
 Call = Callable[[int], int]
 #: Makes a stream of some of the numbers from 0, which calls ``fn`` on the pool with each.
@@ -71,15 +72,10 @@ def test_subscribers_work_on_a_pool_whose_queue_is_full() -> None:
 
 
 def test_the_places_of_others_are_left_alone_by_streams() -> None:
-    go_on, running = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        running.set()
-        assert go_on.wait(DEADLINE)
-
+    hold = Hold()
     with BoundedExecutor(1, max_queue_size=2) as pool:
-        pool.submit(wait)
-        wait_for(running)
+        pool.submit(hold)
+        wait_for(hold.entered)
         runs = [rsf.range_(9).publish_on(pool).for_each(abs) for _ in range(5)]
         pool.submit(int)
         pool.submit(int)
@@ -89,7 +85,7 @@ def test_the_places_of_others_are_left_alone_by_streams() -> None:
 
         with pytest.raises(RuntimeError, match="2 calls wait already"):
             asyncio.run(one_more())
-        go_on.set()
+        hold.leave.set()
         for run in runs:
             run.result(DEADLINE)
         pool.submit(int).result(DEADLINE)
@@ -158,49 +154,31 @@ def test_a_stream_ends_when_its_pool_is_shut_down_in_mid_run(
     name: str, cancel: bool, kind: Callable[[int], Executor]
 ) -> None:
     """With the error of the refusal, or, where work was accepted and dropped, with its own."""
-    pool = kind(1)
+    pool, hold = kind(1), Hold()
     seen: list[int] = []
     errors: list[BaseException] = []
-    ended, begun, go_on = threading.Event(), threading.Event(), threading.Event()
-
-    def fn(n: int) -> int:
-        if not begun.is_set():
-            begun.set()
-            assert go_on.wait(DEADLINE)
-        return n
-
-    def end(error: BaseException) -> None:
-        errors.append(error)
-        ended.set()
-
-    run = ON_POOL[name](pool, fn).for_each(seen.append, end, ended.set)
-    wait_for(begun)
+    run = ON_POOL[name](pool, hold).for_each(seen.append, errors.append)
+    wait_for(hold.entered)
     pool.shutdown(wait=False, cancel_futures=cancel)
-    go_on.set()
-    wait_for(ended)
-    run.cancel()
+    hold.leave.set()
+    with suppress(RuntimeError):
+        run.result(DEADLINE)
     if errors:  # else all that was asked for was there already
         (error,) = errors
         assert isinstance(error, rsf.WorkDroppedError) or "after shutdown" in str(error)
     else:
         assert name.startswith(("subscribe_on", "map_blocking"))
-        wait_until(lambda: len(seen) == 3000, "all")
+        assert len(seen) == 3000
 
 
 @pytest.mark.parametrize("cancel", [True, False])
 def test_a_subscriber_ends_when_its_pool_is_shut_down_in_mid_run(cancel: bool) -> None:
-    pool = ThreadPoolExecutor(1)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def fn(_: int) -> None:
-        begun.set()
-        assert go_on.wait(DEADLINE)
-
-    end = AsyncSubscriber(fn, pool, prefetch=2, on_error=lambda _: None)
+    pool, hold = ThreadPoolExecutor(1), Hold()
+    end = AsyncSubscriber(hold, pool, prefetch=2, on_error=lambda _: None)
     rsf.range_(10**6).subscribe(end)
-    wait_for(begun)
+    wait_for(hold.entered)
     pool.shutdown(wait=False, cancel_futures=cancel)
-    go_on.set()
+    hold.leave.set()
     with pytest.raises(RuntimeError, match=r"after shutdown|the executor cancelled work"):
         end.run.result(DEADLINE)
 
