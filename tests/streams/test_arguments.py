@@ -119,7 +119,7 @@ def _kind(parameter: inspect.Parameter) -> str:
 
 
 def arguments() -> Iterator[Argument]:
-    faces = [
+    faces: list[tuple[str, Callable[..., Any]]] = [
         (name, partial(getattr(rsf.Stream, name), NUMBERS))
         for name in dict.fromkeys(name for entry in OPERATORS for name in entry.methods)
     ]
@@ -159,7 +159,8 @@ def test_out_of_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", of("Literal"))
 def test_a_word_that_is_none_of_those(name: str) -> None:
-    for bad in ("wait", [], None):
+    others: tuple[Any, ...] = ("wait", [], None)
+    for bad in others:
         ARGUMENTS[name].refuses(bad, ValueError)
     ARGUMENTS[name].refuses(HUGE, ValueError, BITS)
 

@@ -156,7 +156,11 @@ def test_demand_is_what_was_asked_for_and_not_sent() -> None:
 
 def test_demand_within_on_next_does_not_count_the_element_being_delivered() -> None:
     seen: list[int] = []
-    recorder, emitter = emitting(on_next=lambda _recorder, _element: seen.append(emitter.demand))
+
+    def look(_recorder: Recorder, _element: Any) -> None:
+        seen.append(emitter.demand)
+
+    recorder, emitter = emitting(on_next=look)
     recorder.subscription.request(2)
     emitter.next("a")
     emitter.next("b")

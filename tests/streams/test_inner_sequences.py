@@ -98,10 +98,18 @@ def test_an_error_comes_after_the_elements_before_it(combined: str, fails: str) 
     assert isinstance(recorder.error, ZeroDivisionError if fails == "a function" else TypeError)
 
 
+def noting(called: list[int]) -> Callable[[int], int]:
+    def note(x: int) -> int:
+        called.append(x)
+        return x
+
+    return note
+
+
 @pytest.mark.parametrize("combined", ["merge", "flat_map", "concat_map", *ONE_BY_ONE])
 def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
     called: list[int] = []
-    numbers = rsf.range_(10**9).map(lambda x: called.append(x) or x)
+    numbers = rsf.range_(10**9).map(noting(called))
     stream = COMBINED[combined](numbers)
     recorder = subscribed(stream, UNBOUNDED, on_next=lambda r, _x: r.subscription.cancel())
     assert recorder.elements == called == [0]
@@ -110,7 +118,7 @@ def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
 @pytest.mark.parametrize("combined", ["concat_map", *ONE_BY_ONE])
 def test_one_after_another_takes_no_more_than_was_asked_for(combined: str) -> None:
     called: list[int] = []
-    numbers = rsf.range_(10**9).map(lambda x: called.append(x) or x)
+    numbers = rsf.range_(10**9).map(noting(called))
     recorder = subscribed(COMBINED[combined](numbers), 3)
     assert recorder.elements == called == [0, 1, 2]
     recorder.subscription.request(2)

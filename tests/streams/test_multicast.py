@@ -106,7 +106,7 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came(n:
 
 def test_an_element_that_a_request_brings_comes_after_those_in_the_buffer() -> None:
     processor = MulticastProcessor[int](buffer_size=8)
-    upstream = ManualPublisher(lambda me: len(me.requests) == 2 and processor.on_next(3))
+    upstream = ManualPublisher(lambda me: processor.on_next(3) if len(me.requests) == 2 else None)
     upstream.subscribe(processor)
     recorder = subscribed(processor, 1)
     feed(processor, range(3))  # nobody has asked for all of them
