@@ -18,8 +18,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribedError
-from tests.helpers import Problem, run_python, start_thread
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.helpers import Problem, run_python
+from tests.rules.probes import ManualPublisher, Recorder, Synchronous, send, subscribed
 from tests.stepping import steps
 from tests.streams.loops import executor_of
 
@@ -56,9 +56,7 @@ def test_its_elements_are_views() -> None:
     ("array", "raises"),
     [([1, 2], TypeError), (np.float64(3), TypeError), (np.array(3.0), ValueError)],
 )
-def test_from_numpy_takes_arrays_of_a_dimension_at_least(
-    array: Any, raises: type[Exception]
-) -> None:
+def test_from_numpy_refuses_what_has_no_rows(array: Any, raises: type[Exception]) -> None:
     with pytest.raises(raises, match="array"):
         rsf.from_numpy(array)
 
@@ -75,51 +73,45 @@ both = pytest.mark.parametrize("how", ["blocking", "async"])
 
 
 @both
-@pytest.mark.parametrize("dtype", ["f8", ">i2", "?", "M8[s]", "S3", [("a", "i4"), ("b", "f8")]])
+@pytest.mark.parametrize(
+    "dtype", ["f8", ">i2", "?", "M8[s]", "S3", [("a", "i4"), ("b", "f8")], ("i2", (2, 3))]
+)
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_to_numpy_is_the_way_back(how: str, dtype: Any, chunk: int) -> None:
     array = np.zeros(1000, dtype)
     array.view("u1")[::3] = 1
     back = collect(rsf.from_numpy(array, chunk=chunk), how)
-    assert back.dtype == array.dtype
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
     assert not np.shares_memory(back, array)
 
 
-@both
-def test_rows_of_several_dimensions(how: str) -> None:
-    array = np.arange(60).reshape(10, 2, 3)
-    assert collect(rsf.from_numpy(array, chunk=3), how).tolist() == array.tolist()
+PROMOTED = [np.zeros(2, "i2"), np.ones(2, "i4"), np.full(2, 2.5, "f4")]
 
 
 @both
-def test_numbers_become_rows(how: str) -> None:
-    assert collect(rsf.range_(5000), how).tolist() == list(range(5000))
-    assert collect(rsf.range_(3), how).dtype == np.arange(3).dtype
-    mixed = collect(rsf.from_iterable([True, 2, 2.5, np.float32(4), np.array(5)]), how)
-    assert mixed.tolist() == [1, 2, 2.5, 4, 5]
-    assert collect(rsf.from_iterable(["a", "bcd"]), how).tolist() == ["a", "bcd"]
-    parts: list[Any] = [1, 2, np.arange(3), 3.5]
-    assert collect(rsf.from_iterable(parts), how).tolist() == [1, 2, 0, 1, 2, 3.5]
-
-
-@both
-def test_dtypes_are_promoted_or_given(how: str) -> None:
-    parts = rsf.from_iterable([np.zeros(2, "i2"), np.ones(2, "i4"), np.full(2, 2.5, "f4")])
-    assert collect(parts, how).dtype == np.result_type("i2", "i4", "f4")
-    assert collect(parts, how).tolist() == [0, 0, 1, 1, 2.5, 2.5]
-    assert collect(parts, how, dtype="f4").dtype == np.dtype("f4")
-    with pytest.raises(TypeError, match="cannot cast float32"):
-        collect(parts, how, dtype="i8")
-    texts = rsf.from_iterable([np.array(["a"]), np.array(["bcd"])])
-    assert collect(texts, how).tolist() == ["a", "bcd"]
-    days = [dt.date(2013, 1, day) for day in (1, 2)]
-    assert collect(rsf.from_iterable(days), how, dtype="M8[D]").tolist() == days
-    pairs = rsf.from_iterable([(1, 2.5), (3, 4.5)])
-    assert collect(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [
+        ([], np.zeros(0)),
+        (range(5000), np.arange(5000)),
+        ([True, 2, 2.5, np.float32(4), np.array(5)], np.array([1, 2, 2.5, 4, 5])),
+        ([1, 2, np.arange(3), 3.5], np.array([1, 2, 0, 1, 2, 3.5])),
+        (PROMOTED, np.array([0, 0, 1, 1, 2.5, 2.5])),
+        (["a", "bcd"], np.array(["a", "bcd"])),
+        ([np.array(["a"]), np.array(["bcd"])], np.array(["a", "bcd"])),
+        ([np.zeros((0, 3)), np.ones((2, 3))], np.ones((2, 3))),
+    ],
+    ids=str,
+)
+def test_elements_become_rows_of_one_dtype(how: str, elements: Any, expected: Any) -> None:
+    result = collect(rsf.from_iterable(elements), how)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert result.tolist() == expected.tolist()
 
 
 A_NANOSECOND = np.datetime64("2000-01-01T00:00:00.000000001")
+DAYS = [dt.date(2013, 1, day) for day in (1, 2)]
 DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
 
 
@@ -127,6 +119,10 @@ DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
 @pytest.mark.parametrize(
     ("elements", "dtype", "expected"),
     [
+        ([], "i2", []),
+        (PROMOTED, "f4", [0, 0, 1, 1, 2.5, 2.5]),
+        (DAYS, "M8[D]", DAYS),
+        ([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8")], [(1, 2.5), (3, 4.5)]),
         ([0, 1, 255], "u1", [0, 1, 255]),
         ([np.array([[0, 255], [7, 8]])], "u1", [[0, 255], [7, 8]]),
         ([np.zeros(0, "i8"), np.array([3])], "u1", [3]),
@@ -188,42 +184,22 @@ def test_what_fits_is_cast(how: str, elements: list[Any], dtype: Any, expected: 
         ([np.array([(70000,)], [("a", "i4")])], [("a", "i2")], OverflowError, "int16.*70000"),
         ([1.5], "i4", TypeError, "cannot cast float64"),
         ([2], "?", TypeError, "cannot cast int64"),
+        (PROMOTED, "i8", TypeError, "cannot cast float32"),
+        ([[1, 2]], None, TypeError, "arrays or scalars, got list"),
+        ([{}], None, TypeError, "arrays or scalars, got dict"),
+        ([1, object()], None, TypeError, "arrays or scalars, got object"),
+        ([np.ma.masked_equal(np.arange(3), 1)], None, TypeError, "the mask of a masked array"),
+        (np.ma.masked_equal(np.arange(3), 1), None, TypeError, "the mask of a masked array"),
+        ([1, 2**70], None, OverflowError, "1180591620717411303424 has more than 64 bits"),
+        ([np.zeros((2, 3)), np.zeros((2, 4))], None, ValueError, "in all dimensions but the first"),
+        ([np.zeros((2, 3)), 1], None, ValueError, "agree in all dimensions but the first"),
     ],
 )
-def test_what_would_lose_more_than_precision_is_refused(
+def test_what_does_not_fit_or_would_lose_more_than_precision_is_refused(
     how: str, elements: list[Any], dtype: Any, raises: type[Exception], words: str
 ) -> None:
     with pytest.raises(raises, match=words):
         collect(rsf.from_iterable(elements), how, dtype=dtype)
-
-
-@both
-def test_no_elements_give_no_rows(how: str) -> None:
-    assert collect(rsf.empty(), how).shape == (0,)
-    assert collect(rsf.empty(), how).dtype == np.dtype("f8")
-    assert collect(rsf.empty(), how, dtype="i2").dtype == np.dtype("i2")
-    assert collect(rsf.from_iterable([np.zeros((0, 3)), np.ones((2, 3))]), how).shape == (2, 3)
-
-
-@both
-@pytest.mark.parametrize(
-    ("elements", "raises", "words"),
-    [
-        ([[1, 2]], TypeError, "arrays or scalars, got list"),
-        ([{}], TypeError, "arrays or scalars, got dict"),
-        ([1, object()], TypeError, "arrays or scalars, got object"),
-        ([np.ma.masked_equal(np.arange(3), 1)], TypeError, "the mask of a masked array"),
-        (np.ma.masked_equal(np.arange(3), 1), TypeError, "the mask of a masked array"),
-        ([1, 2**70], OverflowError, "1180591620717411303424 has more than 64 bits"),
-        ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "agree in all dimensions but the first"),
-        ([np.zeros((2, 3)), 1], ValueError, "agree in all dimensions but the first"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    how: str, elements: list[Any], raises: type[Exception], words: str
-) -> None:
-    with pytest.raises(raises, match=words):
-        collect(rsf.from_iterable(elements), how)
 
 
 @both
@@ -256,20 +232,15 @@ def test_the_source_may_use_the_memory_of_an_array_again() -> None:
     expected = [float(n) for n in range(1000) for _ in range(2)]
     assert rsf.range_(1000).map(fill).to_numpy().tolist() == expected
     assert rsf.from_iterable(map(fill, range(1000))).to_numpy().tolist() == expected
+    records = rsf.from_iterable(map(fill, range(1000))).publish_records_on("f8", capacity=5)
+    assert records.to_numpy().tolist() == expected
 
 
 def test_an_element_that_does_not_fit_cancels_upstream() -> None:
-    publisher = ManualPublisher()
-
-    def wait() -> Any:
-        return rsf.from_publisher(publisher).to_numpy()
-
-    thread = start_thread(wait)
-    publisher.wait_requested(1)
-    send(publisher, np.zeros(2), np.zeros((2, 2)))
-    publisher.wait_cancelled()
+    publisher = Synchronous(make=lambda n: np.zeros((2,) * (n + 1)))
     with pytest.raises(ValueError, match="dimensions"):
-        thread.result()
+        rsf.from_publisher(publisher).to_numpy()
+    assert (publisher.sent, publisher.cancels) == (2, 1)
 
 
 def test_the_result_has_no_room_to_spare_and_grows_by_doubling() -> None:
@@ -450,21 +421,11 @@ def gather_arrow(stream: Any, how: str) -> Any:
     return stream.to_arrow() if how == "blocking" else asyncio.run(stream.to_arrow_async())
 
 
-class _Tabular:
-    """What has the interface."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self._table.__arrow_c_stream__(requested_schema)
-
-
 @both
 def test_all_kinds_of_tabular_data_in_one_stream_keep_their_order(how: str) -> None:
     def one(n: int) -> Any:
         batch = pa.RecordBatch.from_pydict({"n": [n]})
-        kinds = [batch, batch, pa.table(batch), _Tabular(pa.table(batch)), batch]
+        kinds = [batch, batch, pa.table(batch), only(pa.table(batch), "__arrow_c_stream__"), batch]
         return kinds[n % len(kinds)]
 
     table = gather_arrow(rsf.range_(600).map(one), how)
@@ -555,6 +516,13 @@ def test_without_its_library_each_says_what_is_missing(missing: str, calls: list
 
 
 # -- publish_records_on ---------------------------------------------------------------------------
+def recorded(
+    request: Any = ..., *, dtype: Any = "i8", **how: Any
+) -> tuple[ManualPublisher, Recorder]:
+    """What is above records on the caller, and what is below."""
+    publisher = ManualPublisher()
+    stream = rsf.from_publisher(publisher).publish_records_on(dtype, "caller", **how)
+    return publisher, subscribed(stream, request)
 
 
 @pytest.mark.parametrize("kind", ["own worker", "pool", "caller", "loop"])
@@ -583,28 +551,8 @@ def test_records_of_several_kinds() -> None:
     assert stream.to_numpy().tolist() == rows[:, ::-1].tolist()
 
 
-def test_what_comes_may_be_used_again_by_who_sent_it() -> None:
-    buffer = np.empty(4)
-
-    def fill() -> Iterator[Any]:
-        for n in range(100):
-            buffer[:] = n
-            yield buffer
-
-    out = rsf.from_iterable(fill()).publish_records_on("f8", capacity=5).to_numpy()
-    assert out.tolist() == [float(n) for n in range(100) for _ in range(4)]
-
-
-def test_a_masked_array_is_an_error_of_publish_records_on() -> None:
-    masked = np.ma.masked_equal(np.arange(3.0), 1)
-    with pytest.raises(TypeError, match="mask would be lost"):
-        rsf.from_iterable([masked]).publish_records_on("f8").to_numpy()
-
-
 def test_no_more_is_held_than_the_capacity_and_one_array() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    stream = rsf.from_publisher(publisher).publish_records_on("i8", "caller", capacity=10, chunk=4)
-    stream.subscribe(recorder)
+    publisher, recorder = recorded(capacity=10, chunk=4)
     assert publisher.requests == [1]
     publisher.subscriber.on_next(np.arange(8))
     assert publisher.requests == [1, 1]
@@ -612,7 +560,8 @@ def test_no_more_is_held_than_the_capacity_and_one_array() -> None:
     assert publisher.requests == [1, 1]
     (figures,) = rsf.metrics_of(recorder.subscription)
     assert (figures.held, figures.max_held, figures.held_bytes) == (10, 10, 80)
-    assert figures.name == stream.describe().split("  | ")[-1].split("\n")[0]
+    described = rsf.empty().publish_records_on("i8", "caller", capacity=10, chunk=4).describe()
+    assert figures.name == described.split("  | ")[-1].split("\n")[0]
     recorder.subscription.request(1)
     assert [part.tolist() for part in recorder.elements] == [[0, 1, 2, 3]]
     assert publisher.requests == [1, 1]  # four more fit, of five
@@ -629,13 +578,9 @@ def test_no_more_is_held_than_the_capacity_and_one_array() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_an_error_overtakes_records_or_not(late: bool) -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    rsf.from_publisher(publisher).publish_records_on(
-        "i8", "caller", capacity=4, delay_error=late
-    ).subscribe(recorder)
+    publisher, recorder = recorded(capacity=4, delay_error=late)
     publisher.subscriber.on_next(np.arange(6))
-    problem = Problem()
-    publisher.subscriber.on_error(problem)
+    publisher.subscriber.on_error(problem := Problem())
     recorder.subscription.request(9)
     got = [x for part in recorder.elements for x in part.tolist()]
     assert got == (list(range(6)) if late else [])
@@ -645,11 +590,15 @@ def test_an_error_overtakes_records_or_not(late: bool) -> None:
 
 @pytest.mark.parametrize(
     ("element", "words"),
-    [([1.0], "numpy array"), (np.zeros(2, "f4"), "dtype"), (np.zeros((2, 2)), "shape")],
+    [
+        ([1.0], "numpy array"),
+        (np.zeros(2, "f4"), "dtype"),
+        (np.zeros((2, 2)), "shape"),
+        (np.ma.masked_equal(np.arange(3.0), 1), "mask would be lost"),
+    ],
 )
 def test_what_is_no_record_ends_the_stream(element: Any, words: str) -> None:
-    publisher, recorder = ManualPublisher(), Recorder(request=9)
-    rsf.from_publisher(publisher).publish_records_on("f8", "caller").subscribe(recorder)
+    publisher, recorder = recorded(9, dtype="f8")
     publisher.subscriber.on_next(element)
     assert isinstance(recorder.error, TypeError | ValueError)
     assert words in str(recorder.error)
@@ -661,9 +610,7 @@ def test_what_is_no_record_ends_the_stream(element: Any, words: str) -> None:
 def test_a_drain_that_looks_while_an_array_comes_asks_for_no_other_one() -> None:
     """It would take the place of what is left of the one that came."""
     for step in steps():
-        publisher, recorder = ManualPublisher(), Recorder()
-        stream = rsf.from_publisher(publisher).publish_records_on("f8", "caller", capacity=2)
-        stream.subscribe(recorder)
+        publisher, recorder = recorded(dtype="f8", capacity=2)
         assert publisher.requests == [1]
         with step.meanwhile(lambda r=recorder: r.subscription.request(1)):
             publisher.subscriber.on_next(np.arange(9.0))
@@ -680,8 +627,7 @@ def test_an_array_that_cannot_be_sliced_is_an_error_of_the_stream() -> None:
         def __getitem__(self, _where: Any, /) -> Any:
             raise Problem
 
-    publisher, recorder = ManualPublisher(), Recorder(request=9)
-    rsf.from_publisher(publisher).publish_records_on("i8", "caller", capacity=2).subscribe(recorder)
+    publisher, recorder = recorded(9, capacity=2)
     publisher.subscriber.on_next(np.arange(8).view(Whole))
     assert isinstance(recorder.error, Problem)
     assert publisher.cancels == 1
@@ -694,11 +640,9 @@ def test_what_no_record_can_be_is_refused(dtype: str, raises: type[Exception]) -
 
 
 def test_spec109_too_much_memory_is_signalled() -> None:
-    recorder = Recorder(request=1)
     publisher = ManualPublisher()
-    rsf.from_publisher(publisher).publish_records_on("S2147483647", capacity=2**31).subscribe(
-        recorder
-    )
+    stream = rsf.from_publisher(publisher).publish_records_on("S2147483647", capacity=2**31)
+    recorder = subscribed(stream, 1)
     assert isinstance(recorder.error, MemoryError)
     assert publisher.subscribes == 0
     recorder.check()
