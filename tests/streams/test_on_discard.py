@@ -15,13 +15,15 @@ from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 NUMBERS = rsf.from_iterable([10, 11, 12, 13, 14, 15])
 
 
-def test_the_inner_publishers_leftovers_are_discarded_when_it_ends_and_not_later() -> None:
+def hooked(stream: rsf.Stream[Any], request: Any = ...) -> tuple[Recorder, list[Any]]:
+    """A subscriber that has asked for so much, and what is discarded above it."""
     discarded: list[Any] = []
-    outer = ManualPublisher()
-    recorder = Recorder(request=9)
-    stream = rsf.from_publisher(outer).switch_map(lambda s: s)
-    stream.on_discard(discarded.append).subscribe(recorder)
-    a = ManualPublisher()
+    return subscribed(stream.on_discard(discarded.append), request), discarded
+
+
+def test_the_inner_publishers_leftovers_are_discarded_when_it_ends_and_not_later() -> None:
+    outer, a = ManualPublisher(), ManualPublisher()
+    recorder, discarded = hooked(rsf.from_publisher(outer).switch_map(lambda s: s), 9)
     send(outer, rsf.from_publisher(a).batch(3))
     send(a, 1, 2)
     send(outer, rsf.never())
@@ -32,10 +34,8 @@ def test_the_inner_publishers_leftovers_are_discarded_when_it_ends_and_not_later
 
 @pytest.mark.parametrize("strategy", rsf.Overflow)
 def test_what_comes_to_an_overflow_after_the_end_is_discarded(strategy: rsf.Overflow) -> None:
-    discarded: list[Any] = []
-    source, recorder = ManualPublisher(), Recorder(request=9)
-    stream = rsf.from_publisher(source).on_overflow(strategy)
-    stream.on_discard(discarded.append).subscribe(recorder)
+    source = ManualPublisher()
+    recorder, discarded = hooked(rsf.from_publisher(source).on_overflow(strategy), 9)
     send(source, 1)
     recorder.subscription.cancel()
     send(source, 2)  # which was under way
@@ -60,16 +60,14 @@ def test_what_a_hook_raises_is_made_known_and_ends_nothing(unraisable: list[Any]
 def test_an_element_that_is_cancelled_while_a_function_uses_it_waits_for_the_function() -> None:
     """The hook may free what the function reads."""
     inside, go_on = threading.Event(), threading.Event()
-    discarded: list[int] = []
 
-    def slow(x: int) -> bool:
+    def slow(_x: int) -> bool:
         inside.set()
         wait_for(go_on)
         assert discarded == []
         return True
 
-    recorder = Recorder()
-    NUMBERS.filter(slow).on_discard(discarded.append).subscribe(recorder)
+    recorder, discarded = hooked(NUMBERS.filter(slow))
     asking = start_thread(lambda: recorder.subscription.request(1))
     wait_for(inside)
     recorder.subscription.cancel()
@@ -79,11 +77,8 @@ def test_an_element_that_is_cancelled_while_a_function_uses_it_waits_for_the_fun
 
 
 def test_an_element_that_comes_several_times_is_discarded_as_often() -> None:
-    same = object()
-    discarded: list[object] = []
-    source = ManualPublisher()
-    stream = rsf.from_publisher(source).on_overflow(rsf.Overflow.BUFFER)
-    recorder = subscribed(stream.on_discard(discarded.append), 1)
+    same, source = object(), ManualPublisher()
+    recorder, discarded = hooked(rsf.from_publisher(source).on_overflow(rsf.Overflow.BUFFER), 1)
     send(source, same, same, same)
     recorder.subscription.cancel()
     send(source, same)
@@ -92,14 +87,8 @@ def test_an_element_that_comes_several_times_is_discarded_as_often() -> None:
 
 @pytest.mark.parametrize("seed", [["seed"], []])
 def test_a_seed_is_no_element(seed: list[str]) -> None:
-    discarded: list[str] = []
-
-    def add(*_: str) -> str:
-        raise RuntimeError("boom")
-
-    stream = rsf.from_iterable("abc").reduce(add, *seed).on_discard(discarded.append)
-    with pytest.raises(RuntimeError, match="boom"):
-        stream.to_list()
+    recorder, discarded = hooked(rsf.from_iterable("abc").reduce(fails, *seed), 1)
+    assert isinstance(recorder.error, LookupError)
     assert discarded == (["a"] if seed else ["a", "b"])
 
 
@@ -130,14 +119,13 @@ DROPS: dict[str, Callable[[rsf.Stream[Any]], rsf.Stream[Any]]] = {
 @pytest.mark.parametrize("name", DROPS)
 @pytest.mark.parametrize("of", ["multicast", "window"])
 def test_elements_that_others_use_are_not_discarded(name: str, of: str) -> None:
-    discarded: list[object] = []
     if of == "multicast":
         shared = NUMBERS.multicast(min_subscribers=2)
-        recorder = subscribed(DROPS[name](shared).on_discard(discarded.append), rsf.UNBOUNDED)
+        recorder, discarded = hooked(DROPS[name](shared), rsf.UNBOUNDED)
         assert shared.to_list() == NUMBERS.to_list()
     else:
         windows = NUMBERS.take(3).window(3, skip=1).flat_map(DROPS[name])
-        recorder = subscribed(windows.on_discard(discarded.append), rsf.UNBOUNDED)
+        recorder, discarded = hooked(windows, rsf.UNBOUNDED)
     if name != "merge" or of == "multicast":
         recorder.wait_terminal()
     recorder.subscription.cancel()
@@ -155,19 +143,19 @@ FIRST_PART: dict[str, Callable[[rsf.Stream[int]], rsf.Stream[Any]]] = {
 
 @pytest.mark.parametrize("name", FIRST_PART)
 def test_functions_above_an_open_part_are_called_though_no_other_part_is_wanted(name: str) -> None:
-    discarded: list[int] = []
     odd = NUMBERS.map(lambda n: n + 1).filter(lambda n: n % 2)
     stream = FIRST_PART[name](odd).take(1).flat_map(lambda part: part)
-    assert stream.on_discard(discarded.append).to_list() == [11, 13, 15]
+    recorder, discarded = hooked(stream, rsf.UNBOUNDED)
+    recorder.wait_terminal()
+    assert recorder.elements == [11, 13, 15]
     assert discarded in ([12, 14], [12, 14, 16])  # a window is full before the last number
 
 
 def test_what_waits_above_an_open_window_is_discarded_when_its_subscriber_leaves() -> None:
-    discarded: list[int] = []
     source = ManualPublisher()
     buffer = rsf.from_publisher(source).publish_on("caller")
     windows = buffer.window(9).take(1).flat_map(lambda window: window, prefetch=1)
-    recorder = subscribed(windows.on_discard(discarded.append), 1)
+    recorder, discarded = hooked(windows, 1)
     send(source, 1)
     assert (recorder.elements, discarded) == ([1], [])
     recorder.subscription.cancel()
@@ -177,9 +165,8 @@ def test_what_waits_above_an_open_window_is_discarded_when_its_subscriber_leaves
 
 @pytest.mark.parametrize("collection", [list, iter])
 def test_the_items_of_what_others_use_are_not_discarded(collection: Any) -> None:
-    discarded: list[object] = []
     shared = rsf.from_iterable([collection([1, 2, 3])]).multicast(min_subscribers=2)
-    recorder = subscribed(shared.unbatch().on_discard(discarded.append), 1)
+    recorder, discarded = hooked(shared.unbatch(), 1)
     subscribed(shared, 1)
     recorder.subscription.cancel()
     assert (recorder.elements, discarded) == ([1], [])
@@ -187,8 +174,7 @@ def test_the_items_of_what_others_use_are_not_discarded(collection: Any) -> None
 
 @pytest.mark.parametrize("collection", [list, iter])
 def test_none_is_not_discarded(collection: Any) -> None:
-    discarded: list[object] = []
-    stream = rsf.from_iterable([collection([1, None, 2])]).unbatch().on_discard(discarded.append)
+    recorder, discarded = hooked(rsf.from_iterable([collection([1, None, 2])]).unbatch(), 9)
     with pytest.raises(TypeError, match="None"):
-        stream.to_list()
+        raise recorder.error
     assert None not in discarded
