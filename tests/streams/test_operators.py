@@ -13,20 +13,12 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import StageReturnedNoneError
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
-
-
-class Foreign:
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def subscribe(self, subscriber: Any, /) -> None:
-        rsf.range_(self._n).subscribe(subscriber)
-
+from tests.operators.entry import NoStream
+from tests.rules.probes import ManualPublisher, subscribed
 
 SOURCES: dict[str, Callable[[int], Any]] = {
     "pulled": rsf.range_,
-    "pushed": lambda n: rsf.from_publisher(Foreign(n)),
+    "pushed": lambda n: rsf.from_publisher(NoStream(rsf.range_(n))),
     "ring": lambda n: rsf.range_(n).publish_on("caller"),
     "small ring": lambda n: rsf.range_(n).publish_on("caller", prefetch=1),
     "weighed ring": lambda n: rsf.range_(n).publish_on("caller", max_bytes=3, weigher=lambda _x: 2),
@@ -34,7 +26,7 @@ SOURCES: dict[str, Callable[[int], Any]] = {
     "observed": lambda n: rsf.range_(n).do_on_error(print),
     "thread": lambda n: rsf.range_(n).subscribe_on().publish_on(prefetch=3),
     "retried": lambda n: rsf.range_(n).retry(),
-    "resumed": lambda n: rsf.error(OSError()).on_error_resume(lambda _e: Foreign(n)),
+    "resumed": lambda n: rsf.error(OSError()).on_error_resume(lambda _e: NoStream(rsf.range_(n))),
     "timed": lambda n: rsf.range_(n).timeout(1000),
 }
 
@@ -51,18 +43,9 @@ def nothing(*_args: object) -> None:
 
 
 @pytest.mark.parametrize("source", list(SOURCES))
-@pytest.mark.parametrize(
-    ("name", "build"),
-    [
-        ("map", lambda s: s.map(nothing)),
-        ("scan", lambda s: s.scan(nothing)),
-        ("reduce", lambda s: s.reduce(nothing)),
-    ],
-)
-def test_a_stage_function_that_returns_none_is_a_type_error_naming_stage_and_function(
-    source: str, name: str, build: Callable[[Any], Any]
-) -> None:
-    recorder = subscribed(build(SOURCES[source](5)), 100)
+@pytest.mark.parametrize("name", ["map", "scan", "reduce"])
+def test_a_function_that_returns_none_is_named_with_its_stage(source: str, name: str) -> None:
+    recorder = subscribed(getattr(SOURCES[source](5), name)(nothing), 100)
     recorder.wait_terminal()
     assert isinstance(recorder.error, StageReturnedNoneError)
     assert isinstance(recorder.error, TypeError)
@@ -80,14 +63,12 @@ def test_a_stage_function_that_returns_none_is_a_type_error_naming_stage_and_fun
         lambda s, weigh: s.replay(max_bytes=10, weigher=weigh),
     ],
 )
-def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(
-    build: Callable[[Any, Any], Any], weight: Any
-) -> None:
+def test_a_weigher_that_returns_no_weight_is_named(build: Any, weight: Any) -> None:
     def weigh(_element: Any) -> Any:
         return weight
 
-    publisher, recorder = ManualPublisher(), Recorder(request=5)
-    build(rsf.from_publisher(publisher), weigh).subscribe(recorder)
+    publisher = ManualPublisher()
+    recorder = subscribed(build(rsf.from_publisher(publisher), weigh), 5)
     publisher.subscriber.on_next(1)
     assert isinstance(recorder.error, TypeError)
     assert "weigh" in str(recorder.error)
@@ -95,22 +76,17 @@ def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(
 
 
 def test_unbatch_of_what_is_not_iterable_is_a_type_error_that_says_so() -> None:
-    recorder = Recorder(request=100)
-    rsf.range_(5).unbatch().subscribe(recorder)  # type: ignore[misc]
+    recorder = subscribed(rsf.range_(5).unbatch(), 100)  # type: ignore[misc]
     assert isinstance(recorder.error, TypeError)
     assert "unbatch" in "".join(recorder.error.__notes__)
 
 
 # -- how much upstream is asked for ----------------------------------------------------------------
-def asked(build: Callable[[Any], Any], request: int = 1000) -> ManualPublisher:
-    publisher, recorder = ManualPublisher(), Recorder(request=request)
-    build(rsf.from_publisher(publisher)).subscribe(recorder)
-    return publisher
-
-
-def test_batch_multiplies_demand_and_saturates() -> None:
-    assert asked(lambda s: s.batch(3), 7).requests == [21]
-    assert asked(lambda s: s.batch(3), 2**62).requests == [rsf.UNBOUNDED]
+@pytest.mark.parametrize(("wanted", "asked"), [(7, 21), (2**62, rsf.UNBOUNDED)])
+def test_batch_multiplies_demand_and_saturates(wanted: int, asked: int) -> None:
+    publisher = ManualPublisher()
+    subscribed(rsf.from_publisher(publisher).batch(3), wanted)
+    assert publisher.requests == [asked]
 
 
 @pytest.mark.parametrize(
@@ -125,11 +101,10 @@ def test_batch_multiplies_demand_and_saturates() -> None:
     ],
 )
 def test_take_0_completes_without_asking(build: Callable[[Any], Any]) -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    build(rsf.from_publisher(publisher)).subscribe(recorder)
+    publisher = ManualPublisher()
+    recorder = subscribed(build(rsf.from_publisher(publisher)))
     assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-    assert publisher.requests == []
-    assert publisher.cancels == 1
+    assert (publisher.requests, publisher.cancels) == ([], 1)
 
 
 def test_take_0_needs_no_request_and_does_not_even_open_its_iterable() -> None:
