@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import logging
+import itertools
 import threading
-import weakref
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,56 +14,35 @@ from hypothesis import strategies as st
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, raising, send, subscribed
 from tests.stepping import steps
 
 DROPPING = (Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.LATEST)
 
 
-class Source(ManualPublisher):
-    """A publisher that is told what to send, asked for or not."""
-
-    def send(self, *elements: Any) -> None:
-        for element in elements:
-            self.subscriber.on_next(element)
-
-
 def connect(
-    strategy: Overflow, capacity: int | None = None, **options: Any
-) -> tuple[Source, Recorder, list[Any]]:
-    source, drops = Source(), []
-    recorder = Recorder(**options)
-    rsf.from_publisher(source).on_overflow(
-        strategy, capacity=capacity, on_drop=drops.append
-    ).subscribe(recorder)
-    return source, recorder, drops
+    strategy: Overflow, capacity: int | None = None, *, on_drop: Any = None, **options: Any
+) -> tuple[ManualPublisher, Recorder, list[Any]]:
+    """What is above, what is below, and what is dropped, unless ``on_drop`` takes it."""
+    source, drops = ManualPublisher(), list[Any]()
+    stream = rsf.from_publisher(source).on_overflow(
+        strategy, capacity=capacity, on_drop=on_drop or drops.append
+    )
+    return source, subscribed(stream, **options), drops
 
 
 def metrics(recorder: Recorder) -> rsf.BoundaryMetrics:
     return rsf.metrics_of(recorder.subscription)[0]
 
 
-# -- each strategy ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("strategy", Overflow)
-def test_upstream_is_asked_for_everything_once(strategy: Overflow) -> None:
-    source, recorder, _ = connect(strategy)
-    # With ERROR, what came before the subscriber has asked could only end the stream.
-    assert source.requests == ([] if strategy is Overflow.ERROR else [rsf.UNBOUNDED])
-    recorder.subscription.request(5)
-    recorder.subscription.request(5)
-    source.send(1, 2, 3)
-    assert recorder.elements == [1, 2, 3]
-    assert source.requests == [rsf.UNBOUNDED]
-
-
 def test_error_does_not_take_an_element_being_delivered_for_demand() -> None:
     # The demand that the element being delivered uses up is spent, though nobody has had it yet.
     def more(recorder: Recorder, element: str) -> None:
-        source.send("b")
+        send(source, "b")
 
     source, recorder, drops = connect(Overflow.ERROR, on_next=more)
     recorder.subscription.request(1)
-    source.send("a")
+    send(source, "a")
     assert recorder.elements == ["a"]
     assert drops == ["b"]
     assert isinstance(recorder.error, rsf.BufferOverflowError)
@@ -76,10 +52,10 @@ def test_error_does_not_take_an_element_being_delivered_for_demand() -> None:
 def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
     def more(recorder: Recorder, element: int) -> None:
         if element == 0:
-            source.send(1, 2, 3)
+            send(source, 1, 2, 3)
 
     source, recorder, drops = connect(Overflow.ERROR, 2, request=rsf.UNBOUNDED, on_next=more)
-    source.send(0)
+    send(source, 0)
     assert recorder.elements == [0, 1, 2]
     assert drops == [3]
     assert "an element came while 2 others waited" in str(recorder.error)
@@ -87,33 +63,6 @@ def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
     recorder.check()
 
 
-# -- endings ---------------------------------------------------------------------------------------
-
-
-def test_cancel_reports_an_error_that_waits_and_lets_go_of_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Waiting(Exception):
-        pass
-
-    source, recorder, _ = connect(Overflow.BUFFER, 5)
-    source.send(1)
-    error = Waiting()
-    source.subscriber.on_error(error)
-    kept = weakref.ref(error)
-    del error
-    assert kept() is not None
-    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
-    reported: list[str] = []
-    before = rsf.on_dropped_error(lambda error: reported.append(type(error).__name__))
-    recorder.subscription.cancel()
-    rsf.on_dropped_error(before)
-    assert reported == ["Waiting"]
-    gc.collect()
-    assert kept() is None
-
-
-# -- against a model ---------------------------------------------------------------------------
 class Model:
     """What should happen, in as few words as possible; one thread."""
 
@@ -184,14 +133,16 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
     capacity = 1 if strategy is Overflow.LATEST else capacity
     source, recorder, drops = connect(strategy, capacity)
     model = Model(strategy, capacity)
-    sent = 0
+    # With ERROR, what came before the subscriber has asked could only end the stream.
+    sent, asked = 0, strategy is not Overflow.ERROR
     for step, n in steps:
         if step == "send":
             for element in range(sent, sent + n):
-                source.send(element)
+                send(source, element)
                 model.send(element)
             sent += n
         elif step == "request":
+            asked |= not model.over
             recorder.subscription.request(n)
             model.request(n)
         elif step == "cancel":
@@ -203,6 +154,7 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
         elif not model.ending and not model.over:  # else it would be reported
             source.subscriber.on_error(ValueError("as it should"))
             model.end(step)
+        assert source.requests == [rsf.UNBOUNDED] * asked  # for everything, once
         assert recorder.elements == model.delivered
         assert drops == model.dropped
         assert metrics(recorder).held == len(model.held)
@@ -214,7 +166,6 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
     recorder.check()
 
 
-# -- publishers that break rules -------------------------------------------------------------------
 def test_the_bound_holds_while_another_thread_is_delivering() -> None:
     """Nothing above holds back what a second thread signals."""
     inside, go_on = threading.Event(), threading.Event()
@@ -224,9 +175,9 @@ def test_the_bound_holds_while_another_thread_is_delivering() -> None:
         wait_for(go_on)
 
     source, recorder, drops = connect(Overflow.DROP_LATEST, 2, request=rsf.UNBOUNDED, on_next=wait)
-    first = start_thread(lambda: source.send(0))
+    first = start_thread(lambda: send(source, 0))
     wait_for(inside)
-    source.send(1, 2, 3, 4)
+    send(source, 1, 2, 3, 4)
     assert metrics(recorder).held == 2
     assert drops == [3, 4]
     go_on.set()
@@ -235,21 +186,8 @@ def test_the_bound_holds_while_another_thread_is_delivering() -> None:
     recorder.check()
 
 
-# -- threads ---------------------------------------------------------------------------------------
-
 SENDERS = 4
 EACH = 400
-
-
-def _numbers(sender: int) -> Iterator[tuple[int, int]]:
-    return ((sender, n) for n in range(EACH))
-
-
-def _check_order(elements: list[tuple[int, int]]) -> None:
-    """Each sender's elements in its order, none twice."""
-    for sender in range(SENDERS):
-        mine = [n for who, n in elements if who == sender]
-        assert mine == sorted(set(mine))
 
 
 @pytest.mark.parametrize("strategy", DROPPING)
@@ -260,24 +198,22 @@ def test_every_element_is_delivered_or_dropped_once(strategy: Overflow) -> None:
         for _ in range(EACH):
             recorder.subscription.request(1)
 
-    run_threads([*(partial(source.send, *_numbers(n)) for n in range(SENDERS)), ask])
+    sent = [[(sender, n) for n in range(EACH)] for sender in range(SENDERS)]
+    run_threads([*(partial(send, source, *mine) for mine in sent), ask])
     source.subscriber.on_complete()
     recorder.subscription.request(3)
     assert recorder.wait_terminal() == ("on_complete",)
     assert len(recorder.elements) <= EACH + 3
     assert metrics(recorder).dropped == len(drops)
-    assert sorted(recorder.elements + drops) == [
-        (sender, n) for sender in range(SENDERS) for n in range(EACH)
-    ]
-    _check_order(recorder.elements)
+    assert sorted(recorder.elements + drops) == list(itertools.chain(*sent))
+    for mine in sent:  # each sender's elements come in its order
+        came = [element for element in recorder.elements if element in mine]
+        assert came == sorted(came)
     recorder.check()
 
 
-# -- drops -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("strategy", [Overflow.LATEST, Overflow.DROP_OLDEST])
-def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_empty(
-    strategy: Overflow,
-) -> None:
+def test_what_takes_a_place_that_was_seen_empty_is_delivered(strategy: Overflow) -> None:
     for step in steps():
         emitters: list[rsf.Emitter[int]] = []
         recorder = subscribed(rsf.create(emitters.append, overflow=strategy, capacity=1))
@@ -290,16 +226,11 @@ def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_
 
 
 def test_what_on_drop_raises_is_no_part_of_the_stream(unraisable: list[Any]) -> None:
-    source = Source()
-    recorder = Recorder()
-
     def fail(element: int) -> None:
         raise ValueError(element)
 
-    rsf.from_publisher(source).on_overflow(
-        Overflow.DROP_OLDEST, capacity=1, on_drop=fail
-    ).subscribe(recorder)
-    source.send(1, 2, 3)
+    source, recorder, _ = connect(Overflow.DROP_OLDEST, 1, on_drop=fail)
+    send(source, 1, 2, 3)
     recorder.subscription.request(5)
     assert recorder.elements == [3]
     assert [str(one.exc_value) for one in unraisable] == ["1", "2"]
@@ -309,18 +240,13 @@ def test_what_on_drop_raises_is_no_part_of_the_stream(unraisable: list[Any]) -> 
 @pytest.mark.parametrize("strategy", [Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.BUFFER])
 def test_an_interrupt_out_of_on_drop_leaves_and_ends_the_stream(strategy: Overflow) -> None:
     interrupt = KeyboardInterrupt()
-
-    def leave(_element: int) -> None:
-        raise interrupt
-
-    source, recorder = Source(), Recorder()
-    rsf.from_publisher(source).on_overflow(strategy, capacity=1, on_drop=leave).subscribe(recorder)
-    source.send(1)
+    source, recorder, _ = connect(strategy, 1, on_drop=raising(interrupt))
+    send(source, 1)
     with pytest.raises(KeyboardInterrupt):
-        source.send(2)
+        send(source, 2)
     assert source.cancels == 1
     assert recorder.signals == [("on_subscribe",), ("on_error", interrupt)]
-    source.send(3)
+    send(source, 3)
     recorder.subscription.request(5)
     recorder.check()
 
@@ -332,23 +258,18 @@ def test_on_drop_keeps_nobody_from_the_elements() -> None:
         inside.set()
         wait_for(go_on)
 
-    source = Source()
-    recorder = Recorder()
-    rsf.from_publisher(source).on_overflow(
-        Overflow.DROP_OLDEST, capacity=2, on_drop=wait
-    ).subscribe(recorder)
-    sender = start_thread(lambda: source.send(1, 2, 3))
+    source, recorder, _ = connect(Overflow.DROP_OLDEST, 2, on_drop=wait)
+    sender = start_thread(lambda: send(source, 1, 2, 3))
     wait_for(inside)
     recorder.subscription.request(5)
     assert recorder.elements == [2, 3]
-    source.send(4)
+    send(source, 4)
     assert recorder.elements == [2, 3, 4]
     go_on.set()
     sender.result()
     recorder.check()
 
 
-# -- in pipelines ----------------------------------------------------------------------------------
 def test_what_was_dropped_is_seen_from_a_run_while_it_goes_on() -> None:
     emitters: list[rsf.Emitter[int]] = []
     held, go_on = threading.Event(), threading.Event()
