@@ -12,15 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import Element, Living, calls_of, wait_until
-from tests.rules.probes import (
-    Clock,
-    HandTimer,
-    ManualPublisher,
-    Plain,
-    Recorder,
-    send,
-    subscribed,
-)
+from tests.rules.probes import Clock, HandTimer, ManualPublisher, Plain, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -69,9 +61,7 @@ INNER: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("within", INNER)
 @pytest.mark.parametrize("stage", [lambda s: s, lambda s: s.map(str)])
-def test_a_window_that_is_full_has_one_subscriber_as_inner_stream_too(
-    within: str, stage: Callable[[Any], Any]
-) -> None:
+def test_a_full_window_has_one_subscriber_as_inner_stream_too(within: str, stage: Any) -> None:
     inner = INNER[within]
     window = rsf.range_(2).window(2).first()
     read = inner(stage(window))
@@ -206,9 +196,7 @@ def test_windows_that_are_open_go_on_after_a_cancel(end: str) -> None:
 
 
 @pytest.mark.parametrize("reader", ["cancels", "is not there", "has enough"])
-def test_an_error_that_waits_in_open_windows_is_reported_once_if_nobody_receives_it(
-    reader: str, dropped: list[BaseException]
-) -> None:
+def test_an_error_that_no_window_delivers_is_reported_once(reader: str, dropped: list[Any]) -> None:
     above, below = divided(lambda s: s.window(4, skip=1))
     send(above, 0, 1)
     enough = reader == "has enough"
@@ -251,8 +239,6 @@ def test_what_windows_hold_is_in_the_metrics() -> None:
 
 
 # -- group_by --------------------------------------------------------------------------------------
-
-
 def parity(n: int) -> int:
     return n % 2
 
@@ -272,9 +258,15 @@ def test_all_groups_share_the_places_and_give_them_back() -> None:
         recorder.check()
 
 
-def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
+def impatient() -> tuple[ManualPublisher, Recorder, HandTimer]:
+    """Groups of two places, and a clock, by which five seconds are too long."""
     timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
+    how: Any = {"prefetch": 2, "patience": 5, "timer": timer}
+    return *divided(lambda s: s.group_by(parity, **how)), timer
+
+
+def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
+    above, below, timer = impatient()
     send(above, 0)
     timer.advance(100)
     even = subscribed(below.elements[0], UNBOUNDED)
@@ -282,16 +274,13 @@ def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
     timer.advance(4.9)
     assert below.terminal is None
     timer.advance(0.2)
-    below.wait_terminal()
-    even.wait_terminal()
-    assert isinstance(below.terminal[1], rsf.BufferOverflowError)
-    assert even.terminal == below.terminal
+    assert even.wait_terminal() == below.wait_terminal()
+    assert isinstance(below.error, rsf.BufferOverflowError)
     assert above.cancels == 1
 
 
 def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
-    timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
+    above, below, timer = impatient()
     send(above, 1, 3)
     timer.advance(4.9)
     odd = subscribed(below.elements[0], UNBOUNDED)
@@ -303,8 +292,7 @@ def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
 
 
 def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() -> None:
-    timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
+    above, below, timer = impatient()
     send(above, 0)
     even = subscribed(below.elements[0], 1)
     send(above, 1)
@@ -313,30 +301,18 @@ def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() ->
     timer.advance(4.9)
     assert below.terminal is None
     timer.advance(0.2)
-    below.wait_terminal()
-    odd.wait_terminal()
-    assert below.terminal is not None
-    assert isinstance(below.terminal[1], rsf.BufferOverflowError)
-    assert "those of the key 0; ask for more" in str(below.terminal[1])
-    assert odd.terminal == below.terminal
+    assert odd.wait_terminal() == below.wait_terminal()
+    assert isinstance(below.error, rsf.BufferOverflowError)
+    assert "those of the key 0; ask for more" in str(below.error)
     even.subscription.request(UNBOUNDED)
-    even.wait_terminal()
-    assert (even.elements, even.terminal) == ([0, 2, 4], below.terminal)
+    assert even.wait_terminal() == below.terminal
+    assert even.elements == [0, 2, 4]
     assert above.cancels == 1
-
-
-def fill(above: ManualPublisher, sent: int) -> None:
-    """Send even numbers as long as any are asked for, where so many have been sent."""
-    while sum(above.requests) > sent:
-        assert sent < 100
-        send(above, 2 * sent)
-        sent += 1
 
 
 @pytest.mark.parametrize("slow", ["zip", "iterator", "alone"])
 def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
-    timer = HandTimer()
-    above, below = divided(lambda s: s.group_by(parity, prefetch=2, patience=5, timer=timer))
+    above, below, timer = impatient()
     send(above, 0)
     stream = below.elements[0]
     if slow == "zip":  # with a clock, say, that is in no group
@@ -347,13 +323,17 @@ def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
         assert next(iterator) == 0
     else:
         subscribed(stream, 1)
+    sent = 1
     if slow != "alone":
         send(above, 1)
         subscribed(below.elements[1], UNBOUNDED)
-    fill(above, 1 if slow == "alone" else 2)
+        sent = 2
+    while above.requested > sent:  # even numbers, as long as any are asked for
+        assert sent < 100
+        send(above, 2 * sent)
+        sent += 1
     timer.advance(100)
-    assert below.terminal is None
-    assert above.cancels == 0
+    assert (below.terminal, above.cancels) == (None, 0)
 
 
 def test_one_group_too_many_is_an_error() -> None:
@@ -393,8 +373,6 @@ def test_open_groups_are_not_looked_through_for_each_other() -> None:
 
 
 # -- window_time -----------------------------------------------------------------------------------
-
-
 def test_a_window_ends_by_its_time_and_the_next_begins_with_an_element() -> None:
     timer = HandTimer()
     above, below = divided(lambda s: s.window_time(10, prefetch=4, timer=timer))
@@ -429,9 +407,7 @@ def test_a_window_that_is_over_gives_its_places_back_to_who_takes_nothing_of_it(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("leaves", [None, KeyboardInterrupt, RecursionError])
-def test_upstream_is_cancelled_before_the_last_window_ends(
-    leaves: type[BaseException] | None,
-) -> None:
+def test_upstream_is_cancelled_before_the_last_window_ends(leaves: Any) -> None:
     timer = HandTimer()
     above, below = divided(lambda s: s.window_time(10, timer=timer))
     cancels: list[int] = []
@@ -487,7 +463,7 @@ def test_groups_that_nobody_can_read_make_room_after_a_cancel(given: bool) -> No
     below.signals.clear()
     gc.collect()
     below.subscription.cancel()
-    wait_until(lambda: sum(above.requests) >= 8 + 7, "room made")
+    above.wait_requested(8 + 7)
     send(above, "a", "a")
     assert read.elements == ["a"] * 3
     above.subscriber.on_complete()
@@ -505,9 +481,7 @@ BLOCKED: dict[str, Callable[[rsf.Stream[int]], object]] = {
 
 @pytest.mark.parametrize("on_a_worker", [False, True])
 @pytest.mark.parametrize("blocked", BLOCKED.values(), ids=BLOCKED)
-def test_who_would_wait_for_elements_that_his_own_thread_brings_is_told(
-    blocked: Callable[[rsf.Stream[int]], object], on_a_worker: bool
-) -> None:
+def test_who_would_wait_for_his_own_thread_is_told(blocked: Any, on_a_worker: bool) -> None:
     numbers = rsf.range_(30)
     with pytest.raises(RuntimeError, match="use flat_map there, or publish_on"):
         blocked(numbers.subscribe_on() if on_a_worker else numbers)

@@ -11,9 +11,9 @@ import pytest
 
 import rstreams_fast as rf
 from rstreams_fast.streams.processors import SerializedProcessor, processor
-from tests.helpers import run_threads, wait_for
+from tests.helpers import run_threads, start_thread, wait_for
 from tests.operators import USES
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -30,6 +30,12 @@ def build(request: pytest.FixtureRequest) -> Build:
     return BUILDS[request.param]
 
 
+#: A signal, and its argument.
+ends = pytest.mark.parametrize(
+    "end", [("on_complete",), ("on_error", ValueError("from upstream"))], ids=lambda end: end[0]
+)
+
+
 def square(s: rf.Stream[int]) -> rf.Stream[int]:
     return s.map(lambda x: x * x)
 
@@ -37,41 +43,31 @@ def square(s: rf.Stream[int]) -> rf.Stream[int]:
 # -- processor(build) ------------------------------------------------------------------------------
 @pytest.mark.parametrize("upstream_first", [True, False])
 def test_both_sides_may_come_first(build: Build, upstream_first: bool) -> None:
-    made = processor(build)
-    downstream = Recorder(request=rf.UNBOUNDED)
-    steps = [lambda: rf.range_(5).subscribe(made), lambda: made.subscribe(downstream)]
-    for step in steps if upstream_first else reversed(steps):
-        step()
+    made, downstream = processor(build), Recorder(request=rf.UNBOUNDED)
+    sides = [lambda: rf.range_(5).subscribe(made), lambda: made.subscribe(downstream)]
+    for connect in sides if upstream_first else reversed(sides):
+        connect()
     assert downstream.wait_terminal() == ("on_complete",)
     assert downstream.elements == [0, 1, 2, 3, 4]
     downstream.check()
 
 
-@pytest.mark.parametrize("failure", [None, ValueError("upstream failed")])
-@pytest.mark.parametrize("subscribed", [True, False])
-def test_who_comes_after_the_end_is_told(
-    build: Build, failure: ValueError | None, subscribed: bool
-) -> None:
+@ends
+@pytest.mark.parametrize("upstream", [True, False])
+def test_who_comes_after_the_end_is_told(build: Build, end: Any, upstream: bool) -> None:
     made = processor(build)
-    if subscribed:
+    if upstream:
         ManualPublisher().subscribe(made)
-    if failure is None:
-        made.on_complete()
-    else:
-        made.on_error(failure)
+    getattr(made, end[0])(*end[1:])
     for _ in range(2):
-        downstream = Recorder()
-        made.subscribe(downstream)
-        terminal = downstream.wait_terminal()
-        assert terminal == (("on_complete",) if failure is None else ("on_error", failure))
+        downstream = subscribed(made)
+        assert downstream.wait_terminal() == end
         downstream.check()
 
 
 def test_a_second_subscriber_is_told_so() -> None:
     made = processor(square)
-    first, second = Recorder(request=9), Recorder(request=9)
-    made.subscribe(first)
-    made.subscribe(second)
+    first, second = subscribed(made, 9), subscribed(made, 9)
     assert isinstance(second.error, rf.AlreadySubscribedError)
     rf.range_(3).subscribe(made)
     assert first.elements == [0, 1, 4]
@@ -84,9 +80,7 @@ def test_a_second_subscriber_is_told_so() -> None:
 )
 def test_a_build_that_ends_in_sharing_serves_several(sharing: Build) -> None:
     made = processor(lambda s: sharing(square(s)))
-    several = [Recorder() for _ in range(3)]
-    for downstream in several:
-        made.subscribe(downstream)
+    several = [subscribed(made) for _ in range(3)]
     for downstream in several:
         downstream.subscription.request(9)
     rf.range_(4).subscribe(made)
@@ -110,9 +104,7 @@ def test_a_second_subscription_is_cancelled(build: Build) -> None:
 
 def test_cancel_goes_up_even_to_who_comes_later(build: Build) -> None:
     made = processor(build)
-    downstream = Recorder(request=2)
-    made.subscribe(downstream)
-    downstream.subscription.cancel()
+    subscribed(made, 2).subscription.cancel()
     upstream = ManualPublisher()
     upstream.subscribe(made)
     upstream.wait_cancelled()
@@ -138,26 +130,18 @@ def test_both_kinds_are_processors_and_cannot_be_pickled() -> None:
             pickle.dumps(made)
 
 
-@pytest.mark.parametrize("end", ["complete", "error"])
-def test_sides_and_signals_that_race_lose_nothing(build: Build, end: str) -> None:
+@ends
+def test_sides_and_signals_that_race_lose_nothing(build: Build, end: tuple[Any, ...]) -> None:
     for _ in range(60):
         made = processor(build)
         downstream = Recorder(request=rf.UNBOUNDED)
-        failure = ValueError("from upstream")
 
-        def signal(made: Any = made, failure: BaseException = failure) -> None:
+        def signal(made: Any = made) -> None:
             ManualPublisher().subscribe(made)
-            if end == "complete":
-                made.on_complete()
-            else:
-                made.on_error(failure)
+            getattr(made, end[0])(*end[1:])
 
-        def subscribe(made: Any = made, downstream: Recorder = downstream) -> None:
-            made.subscribe(downstream)
-
-        run_threads([signal, subscribe])
-        expected = ("on_complete",) if end == "complete" else ("on_error", failure)
-        assert downstream.wait_terminal() == expected
+        run_threads([signal, lambda made=made, below=downstream: made.subscribe(below)])
+        assert downstream.wait_terminal() == end
         downstream.check()
 
 
@@ -185,60 +169,44 @@ def test_of_publishers_that_race_one_is_kept() -> None:
 
 
 # -- SerializedProcessor ---------------------------------------------------------------------------
-class Held:
+class Held(rf.MulticastProcessor[int]):
     """A processor whose ``on_next`` waits, so that the mailbox in front of it fills."""
 
     def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.go = threading.Event()
-        self.inner = rf.MulticastProcessor[int]()
-        self.on_subscribe = self.inner.on_subscribe
-        self.on_error = self.inner.on_error
-        self.on_complete = self.inner.on_complete
-        self.subscribe = self.inner.subscribe
+        super().__init__()
+        self.entered, self.go = threading.Event(), threading.Event()
 
-    def on_next(self, element: int) -> None:
+    def on_next(self, element: int, /) -> None:
         self.entered.set()
         wait_for(self.go, "the go")
-        self.inner.on_next(element)
+        super().on_next(element)
 
 
-def held_and_full(on_full: Any) -> tuple[Held, SerializedProcessor[int, int], Recorder, Any]:
+@pytest.mark.parametrize("on_full", ["error", "wait"])
+def test_a_full_mailbox_is_an_error_or_waited_for(on_full: Any) -> None:
     held = Held()
     serialized = SerializedProcessor(held, capacity=2, on_full=on_full)
-    downstream = Recorder(request=rf.UNBOUNDED)
-    serialized.subscribe(downstream)
-    first = threading.Thread(target=serialized.on_next, args=(0,))
-    first.start()
+    downstream = subscribed(serialized, rf.UNBOUNDED)
+    first = start_thread(lambda: serialized.on_next(0))
     wait_for(held.entered, "the first element")
     serialized.on_next(1)
     assert serialized.try_next(2) is rf.Emission.OK
     assert serialized.queued == 2
     assert serialized.try_next(3) is rf.Emission.FULL
-    return held, serialized, downstream, first
-
-
-def test_a_full_mailbox_is_an_error() -> None:
-    held, serialized, downstream, first = held_and_full("error")
-    serialized.on_next(3)
+    last = start_thread(lambda: serialized.on_next(3))
+    if on_full == "error":
+        last.result()
     held.go.set()
-    first.join()
-    downstream.wait_terminal()
-    assert isinstance(downstream.error, rf.BufferOverflowError)
-    assert serialized.try_next(4) is rf.Emission.TERMINATED
-    downstream.check()
-
-
-def test_a_full_mailbox_may_be_waited_for() -> None:
-    held, serialized, downstream, first = held_and_full("wait")
-    waiting = threading.Thread(target=serialized.on_next, args=(3,))
-    waiting.start()
-    held.go.set()
-    first.join()
-    waiting.join()
-    serialized.on_complete()
-    downstream.wait_terminal()
-    assert downstream.elements == [0, 1, 2, 3]
+    first.result()
+    last.result()
+    if on_full == "error":
+        downstream.wait_terminal()
+        assert isinstance(downstream.error, rf.BufferOverflowError)
+        assert serialized.try_next(4) is rf.Emission.TERMINATED
+    else:
+        serialized.on_complete()
+        assert downstream.wait_terminal() == ("on_complete",)
+        assert downstream.elements == [0, 1, 2, 3]
     downstream.check()
 
 
@@ -246,8 +214,7 @@ def test_a_full_mailbox_may_be_waited_for() -> None:
 def test_who_sends_by_hand_can_see_that_nobody_listens_any_more(end: str) -> None:
     hub: rf.MulticastProcessor[int] = rf.MulticastProcessor()
     serialized = SerializedProcessor(hub)
-    downstream = Recorder()
-    serialized.subscribe(downstream)
+    downstream = subscribed(serialized)
     assert (hub.ended, serialized.ended) == (False, False)
     if end == "on_complete":
         serialized.on_complete()
