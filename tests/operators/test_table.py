@@ -1,4 +1,4 @@
-"""The table has all that is public, and its ends give what they say."""
+"""The table has all that is public."""
 
 from __future__ import annotations
 
@@ -50,16 +50,6 @@ def test_every_operator_source_and_end_has_its_entry() -> None:
         assert name in face, f"no line of tests/typing/public_face.py has {name}: add one"
     assert (operators | ends) - streams == set(), "an entry is of a method that is not there"
     assert sources - public == set(), "an entry is of a source that is not there"
-
-
-@pytest.mark.parametrize("numbers", [[], [0], [3, 0, 7], list(range(1000))], ids=len)
-@pytest.mark.parametrize("name", ENDS)
-def test_an_end_gives_what_its_entry_says(name: str, numbers: list[int]) -> None:
-    end = ENDS[name]
-    for stream in (rsf.from_iterable(numbers), rsf.from_iterable(numbers).publish_on()):
-        assert end.read(end.call(stream)) == end.gives(numbers)
-        if end.has_twin:
-            assert end.read(asyncio.run(end.call_twin(stream))) == end.gives(numbers)
 
 
 @pytest.mark.parametrize("name", USES)
