@@ -15,30 +15,13 @@ from typing import Any
 
 from tests.operators import combining, flow, parts, stages
 from tests.operators.ends import ENDS, End
-from tests.operators.entry import OPERATORS, RUN, Op, Use
+from tests.operators.entry import OPERATORS, Op, Use
 from tests.operators.sources import SOURCE_OF, SOURCES, Gives, Origin, Source
 
 __all__ = [
-    "ENDS",
-    "OPERATORS",
-    "SOURCES",
-    "SOURCE_OF",
-    "USES",
-    "End",
-    "Gives",
-    "Op",
-    "Origin",
-    "Source",
-    "Use",
-    "apart",
-    "combining",
-    "firsts",
-    "flow",
-    "parts",
-    "representatives",
-    "stages",
-    "uses",
-]
+    "ENDS", "OPERATORS", "SOURCES", "SOURCE_OF", "USES", "End", "Gives", "Op", "Origin", "Source",
+    "Use", "apart", "combining", "firsts", "flow", "parts", "representatives", "stages", "uses",
+]  # fmt: skip
 
 #: Each use of each operator, with its entry.
 USES: dict[str, tuple[type[Op], Use]] = {
@@ -64,7 +47,7 @@ def apart() -> dict[str, Use]:
     return {
         name: use
         for name, use in firsts().items()
-        if USES[name][0].engine != RUN or name in {"Map", "Filter", "ScanWithSeed", "Batch"}
+        if USES[name][0].engine != "FusedRun" or name in {"Map", "Filter", "ScanWithSeed", "Batch"}
     }
 
 

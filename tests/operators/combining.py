@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from tests.operators.entry import (
-    ARBITER,
-    FAN_IN,
-    INFINITE,
     INNER,
     NO_LOOK_AHEAD,
     NO_ORDER,
     POSITIVE,
     PREFETCHES,
-    QUEUEING,
     SMALL,
     Function,
     Items,
@@ -50,9 +46,7 @@ def one_foreign(x: Any) -> Any:
     return NoStream(one(x))
 
 
-class _Combining(Op):
-    engine = QUEUEING
-    races = True
+class _Combining(Op, engine="Prefetch", races=True):
     others: tuple[Origin, ...] = ()
     prefetch: int = 4
     draws = {
@@ -64,9 +58,7 @@ class _Combining(Op):
         return [bench.source(other) for other in self.others]
 
 
-class Merge(_Combining):
-    keeps_order = False
-    needs_order = False
+class Merge(_Combining, keeps_order=False, needs_order=False):
     delay_error: bool = False
     draws = {**_Combining.draws, "delay_error": st.booleans()}
     # All elements are equal: each subscriber sees those of two sources in an order of its own.
@@ -134,7 +126,6 @@ class Zip(_Combining):
 class MergeSorted(_Combining):
     """Most sources are not sorted by its key: both it and the model take them as they are."""
 
-    functions = 1
     reverse: bool = False
     draws = {**_Combining.draws, "reverse": st.booleans()}
     uses = {
@@ -158,9 +149,7 @@ class MergeSorted(_Combining):
         ),
     }
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return digest(x) % 7
+    fn = staticmethod(lambda x: digest(x) % 7)
 
     def model(self, items: Items, call: Function) -> Items:
         others = [other.model() for other in self.others]
@@ -172,18 +161,13 @@ class MergeSorted(_Combining):
         return stream.merge_sorted(*self.all_others(bench), key=lambda x: key(x).value, **how)
 
 
-class CombineLatest(Op):
+class CombineLatest(Op, engine="Prefetch", needs_order=False):
     """With one of one element, or of none: what it gives is known."""
 
-    engine = QUEUEING
     races = True  # when the other is empty
-    needs_order = False
     other: Origin = Origin("list", 1)
     prefetch: int = 4
-    draws = {
-        "other": st.builds(Origin, kind=INNER, size=st.integers(0, 1)),
-        "prefetch": PREFETCHES,
-    }
+    draws = {"other": st.builds(Origin, kind=INNER, size=st.integers(0, 1)), "prefetch": PREFETCHES}
     uses = {
         "CombineLatest": Use(
             lambda s: s.combine_latest(NoStream(rsf.range_(1))),
@@ -204,19 +188,14 @@ class CombineLatest(Op):
         return stream.combine_latest(other, prefetch=self.prefetch)
 
 
-class WithLatestFrom(Op):
+class WithLatestFrom(Op, engine="SubscriptionArbiter", needs_order=False):
     """With one that is run through before anything else is asked."""
 
-    engine = ARBITER
-    needs_order = False
     other: Origin = Origin("list", 1)
     draws = {
         "other": st.builds(Origin, kind=st.sampled_from(["list", "range", "foreign"]), size=SMALL)
     }
-    use = Use(
-        lambda s: s.with_latest_from(NoStream(rsf.range_(3))),
-        lambda s: s.map(first),
-    )
+    use = Use(lambda s: s.with_latest_from(NoStream(rsf.range_(3))), lambda s: s.map(first))
 
     def model(self, items: Items, call: Function) -> Items:
         size = self.other.size
@@ -226,11 +205,9 @@ class WithLatestFrom(Op):
         return stream.with_latest_from(bench.source(self.other, once=False))
 
 
-class Race(Op):
+class Race(Op, engine="SubscriptionArbiter", needs_order=False):
     """With one that is silent, before it or after it."""
 
-    engine = ARBITER
-    needs_order = False
     first: bool = True
     draws = {"first": st.booleans()}
     uses = {
@@ -242,11 +219,9 @@ class Race(Op):
         return stream.race(rsf.never()) if self.first else rsf.never().race(stream)
 
 
-class TakeUntil(Op):
+class TakeUntil(Op, engine="SubscriptionArbiter", needs_order=False):
     """Until what never comes, or has come before anything is asked for."""
 
-    engine = ARBITER
-    needs_order = False
     until: str = "never"
     draws = {"until": st.sampled_from(["never", "never", "list", "empty"])}
     uses = {
@@ -266,10 +241,7 @@ class TakeUntil(Op):
         )
 
 
-class Concat(_Combining):
-    engine = ARBITER
-    races = False
-    needs_order = False
+class Concat(_Combining, engine="SubscriptionArbiter", races=False, needs_order=False):
     uses = {
         "Concat": Use(
             lambda s: s.concat(rsf.empty()),
@@ -297,11 +269,8 @@ class Concat(_Combining):
         return stream.concat(*self.all_others(bench))
 
 
-class FlatMap(Op):
+class FlatMap(Op, engine="Prefetch", needs_order=False):
     methods = ("flat_map", "flat_map_sequential")
-    engine = QUEUEING
-    functions = 1
-    needs_order = False
     kind: str = "list"
     concurrency: int = 2
     prefetch: int = 2
@@ -342,9 +311,7 @@ class FlatMap(Op):
     def keeps_order(self) -> bool:  # type: ignore[override]
         return self.concurrency == 1 or self.sequential
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return Origin(size=digest(x) % 4)
+    fn = staticmethod(lambda x: Origin(size=digest(x) % 4))
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -370,10 +337,7 @@ class FlatMap(Op):
         )
 
 
-class ConcatMap(Op):
-    engine = ARBITER
-    functions = 1
-    needs_order = False
+class ConcatMap(Op, engine="SubscriptionArbiter", needs_order=False):
     kind: str = "list"
     prefetch: int = 2
     draws = {"kind": INNER, "prefetch": PREFETCHES}
@@ -401,11 +365,9 @@ class ConcatMap(Op):
         return stream.concat_map(bench.inner(index, self), prefetch=self.prefetch)
 
 
-class SwitchMap(Op):
+class SwitchMap(Op, engine="FanIn", asks_for_all=True, needs_order=False):
     """Each element's publisher is silent, but for one more at the end: what it gives is known."""
 
-    engine = FAN_IN
-    needs_order = False
     kind: str = "list"
     size: int = 3
     prefetch: int = 2
@@ -435,9 +397,6 @@ class SwitchMap(Op):
             pass
         yield from range(self.size)
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         last = bench.source(Origin(kind=self.kind, size=self.size))
         used = stream.map(lambda x: bench.ends(x, "used") or rsf.never())
@@ -445,9 +404,7 @@ class SwitchMap(Op):
         return publishers.switch_map(same, prefetch=self.prefetch)
 
 
-class Expand(Op):
-    engine = ARBITER
-    functions = 1
+class Expand(Op, engine="SubscriptionArbiter"):
     kind: str = "list"
     depth_first: bool = False
     draws = {"kind": INNER, "depth_first": st.booleans()}
@@ -465,16 +422,13 @@ class Expand(Op):
                 rsf.range_(n)
                 .take(1)
                 .expand(
-                    lambda x: one_on_a_thread(x + 1) if x < n - 1 else rsf.empty(),
-                    depth_first=True,
+                    lambda x: one_on_a_thread(x + 1) if x < n - 1 else rsf.empty(), depth_first=True
                 )
             ),
         ),
     }
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return Origin(size=digest(x) % 3)
+    fn = staticmethod(lambda x: Origin(size=digest(x) % 3))
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -500,9 +454,7 @@ class Expand(Op):
         return stream.expand(follow, depth_first=self.depth_first)
 
 
-class StartWith(Op):
-    engine = ARBITER
-    needs_order = False
+class StartWith(Op, engine="SubscriptionArbiter", needs_order=False):
     n: int = 2
     draws = {"n": SMALL}
     use = Use(
@@ -518,12 +470,10 @@ class StartWith(Op):
         return stream.start_with(*map(bench.element, range(self.n)))
 
 
-class SwitchIfEmpty(Op):
+class SwitchIfEmpty(Op, engine="SubscriptionArbiter", needs_order=False):
     """Of one element ``default_if_empty``."""
 
     methods = ("switch_if_empty", "default_if_empty")
-    engine = ARBITER
-    needs_order = False
     n: int = 2
     draws = {"n": POSITIVE}
     use = Use(

@@ -25,6 +25,11 @@ Function = Callable[..., Any]
 Over = Callable[[Any], Any]
 
 
+def snake(name: str) -> str:
+    """The name of a function, of that of a class."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
+
+
 class Boom(Exception):
     """What an injected failure raises."""
 
@@ -156,24 +161,21 @@ class Use:
 
 # -- the entry of an operator ----------------------------------------------------------------------
 
-#: Parts of the engine, by the class that carries a subscription.
-RUN, PEEK, PUSH = "FusedRun", "Peek", "PushSubscription"
-OPERATOR, QUEUED, ASYNC = "OperatorSubscriber", "InputRing", "AsyncBoundarySubscription"
-FAN_IN, QUEUEING, ARBITER = "FanIn", "Prefetch", "SubscriptionArbiter"
-DIVIDER, OVERFLOW, SHARING = "Divider", "OverflowSubscription", "MulticastPublisher"
-
 #: All entries, in the order in which they stand in the files.
 OPERATORS: Final[list[type[Op]]] = []
 
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """An operator. A subclass is an entry of the table, and a frozen dataclass."""
+    """An operator. A subclass is an entry of the table, and a frozen dataclass.
+
+    Its flags stand behind its base: ``class Merge(Op, keeps_order=False)``.
+    """
 
     #: The public methods that it tells of; by default the one that has its name.
     methods: ClassVar[tuple[str, ...]] = ()
-    #: The part of the engine that carries it.
-    engine: ClassVar[str] = RUN
+    #: The part of the engine that carries it, by the class that carries a subscription.
+    engine: ClassVar[str] = "FusedRun"
     #: The ways to put it over any stream, by name; ``use`` if there is one way.
     uses: ClassVar[dict[str, Use]] = {}
     use: ClassVar[Use | None] = None
@@ -190,8 +192,8 @@ class Op:
     needs_order: ClassVar[bool] = True
     #: Whether errors may overtake elements here, and elements may be asked for ahead.
     is_boundary: ClassVar[bool] = True
-    #: How many functions of the user's it calls: where failures are injected.
-    functions: ClassVar[int] = 0
+    #: What the function of the user's does, if it calls one: where failures are injected.
+    fn: ClassVar[Function]
     #: Whether it goes on where what is above it has failed.
     recovers: ClassVar[bool] = False
     #: Whether it subscribes to its upstream more than once.
@@ -201,12 +203,17 @@ class Op:
     races: ClassVar[bool] = False
     #: Whether it shares no element and delivers none twice: with a hook each is accounted for.
     accounted: ClassVar[bool] = True
+    #: Whether it asks for all there is, however little is wanted of it.
+    asks_for_all: ClassVar[bool] = False
     #: Whether it works on elements one by one, so that ``on_error_continue`` may leave one out.
     one_by_one: ClassVar[bool] = False
     #: Whether several subscribers share one subscription upstream.
     shared: ClassVar[bool] = False
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **flags: object) -> None:
+        for name, value in flags.items():
+            assert name in Op.__annotations__, f"{cls.__name__}: there is no flag {name}"
+            setattr(cls, name, value)
         dataclasses.dataclass(frozen=True)(cls)
         if cls.__name__.startswith("_"):
             return
@@ -214,8 +221,7 @@ class Op:
         if cls.use is not None:
             cls.uses = {cls.__name__: cls.use}
         if "methods" not in vars(cls):
-            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__)
-            cls.methods = (name[1:],)
+            cls.methods = (snake(cls.__name__),)
 
     # -- what it says ------------------------------------------------------------------------------
 
@@ -229,7 +235,7 @@ class Op:
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         """How many of ``items`` may be asked for, at most, when so many results are wanted."""
-        return wanted + getattr(self, "prefetch", 0)
+        return INFINITE if self.asks_for_all else wanted + getattr(self, "prefetch", 0)
 
     @classmethod
     def drawn(cls) -> st.SearchStrategy[Any]:
@@ -238,8 +244,11 @@ class Op:
     # -- how it is built ---------------------------------------------------------------------------
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
-        """The operator over ``stream``, with the functions and elements that ``bench`` watches."""
-        raise NotImplementedError
+        """The operator over ``stream``, with the functions and elements that ``bench`` watches; by
+        default its method, called with its function and its fields.
+        """
+        functions = [bench.function(index, self.fn)] if hasattr(self, "fn") else []
+        return getattr(stream, self.methods[0])(*functions, *vars(self).values())
 
     # -- what it stands beside ---------------------------------------------------------------------
 
@@ -269,10 +278,8 @@ class Op:
         return self.is_boundary
 
 
-class _Fused(Op):
+class _Fused(Op, is_boundary=False):
     """An operator within a run: one element at a time, nothing held or asked ahead."""
-
-    is_boundary = False
 
 
 def on_the_caller(kind: str) -> str:

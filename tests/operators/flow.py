@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from tests.operators.entry import (
-    ARBITER,
-    ASYNC,
     EXECUTORS,
     INFINITE,
     NO_LOOK_AHEAD,
     NO_ORDER,
-    OVERFLOW,
     POSITIVE,
     PREFETCHES,
-    PUSH,
-    QUEUED,
-    SHARING,
     Boom,
     Function,
     Items,
@@ -41,9 +35,7 @@ from tests.operators.stages import Map
 ENOUGH = 4000
 
 
-class PublishOn(Op):
-    engine = ASYNC
-    needs_order = False
+class PublishOn(Op, engine="AsyncBoundarySubscription", needs_order=False):
     executor: str = "own"
     prefetch: int = 4
     max_bytes: int | None = None
@@ -76,11 +68,8 @@ class PublishOn(Op):
         )
 
 
-class PublishRecordsOn(Op):
+class PublishRecordsOn(Op, engine="AsyncBoundarySubscription", modelled=False):
     """Its elements are arrays: it is judged with elements behind their numbers."""
-
-    engine = ASYNC
-    modelled = False
 
     @staticmethod
     def over(stream: Any, executor: Any = None, **how: Any) -> Any:
@@ -127,9 +116,7 @@ class _Boxed:
         return self._elements[int(number[0])]
 
 
-class SubscribeOn(Op):
-    engine = PUSH
-    needs_order = False
+class SubscribeOn(Op, engine="PushSubscription", needs_order=False):
     executor: str = "own"
     draws = {"executor": EXECUTORS}
     uses = {
@@ -141,10 +128,7 @@ class SubscribeOn(Op):
         return stream.subscribe_on(bench.executor(self.executor))
 
 
-class _Calls(Op):
-    engine = QUEUED
-    functions = 1
-    needs_order = False
+class _Calls(Op, engine="InputRing", needs_order=False):
     concurrency: int = 2
     prefetch: int = 4
     ordered: bool = True
@@ -156,9 +140,7 @@ class _Calls(Op):
     def on_the_caller(self) -> Op:
         return Map()
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return digest(x) + 2
+    fn = staticmethod(lambda x: digest(x) + 2)
 
     def model(self, items: Items, call: Function) -> Items:
         return map(call(self.fn), items)
@@ -235,11 +217,9 @@ class MapBlocking(_Calls):
         )
 
 
-class OnOverflow(Op):
+class OnOverflow(Op, engine="OverflowSubscription", asks_for_all=True, needs_order=False):
     """With room for everything, no strategy drops anything."""
 
-    engine = OVERFLOW
-    needs_order = False
     strategy: str = "BUFFER"
     draws = {"strategy": st.sampled_from(["BUFFER", "DROP_OLDEST", "DROP_LATEST"])}
     uses = {
@@ -261,30 +241,18 @@ class OnOverflow(Op):
         "OnOverflowERROR": lambda s: s.on_overflow(Overflow.ERROR),
     }
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         return stream.on_overflow(Overflow[self.strategy], capacity=10_000)
 
 
 # -- sharing ---------------------------------------------------------------------------------------
-
-
-class Shared(Op):
+class Shared(Op, engine="MulticastPublisher", needs_order=False, accounted=False, shared=True):
     """One subscription upstream for all below: they get the same, at the pace of the slowest."""
 
     methods = ("multicast", "share", "replay")
-    engine = SHARING
-    needs_order = False
-    accounted = False
-    shared = True
     kind: str = "multicast"  #: multicast, share or replay
     buffer_size: int = 4
-    draws = {
-        "kind": st.sampled_from(["multicast", "share", "replay"]),
-        "buffer_size": PREFETCHES,
-    }
+    draws = {"kind": st.sampled_from(["multicast", "share", "replay"]), "buffer_size": PREFETCHES}
     uses = {
         "Multicast": Use(lambda s: s.multicast(), not_claimed=(), takes_early=True),
         "MulticastSmallBuffer": Use(
@@ -300,9 +268,7 @@ class Shared(Op):
         "Share": Use(lambda s: s.share(), not_claimed=(), takes_early=True),
         # Elements come from a thread of their own, requests from those of the subscribers.
         "ShareBetweenThreads": Use(
-            lambda s: s.publish_on(prefetch=16).share(buffer_size=8),
-            not_claimed=(),
-            threads=True,
+            lambda s: s.publish_on(prefetch=16).share(buffer_size=8), not_claimed=(), threads=True
         ),
         "Replay": Use(
             lambda s: s.replay(count=100, on_last_cancel="shut_down"),
@@ -341,13 +307,10 @@ def _four(_x: object) -> int:
     return 4
 
 
-class Through(Op):
+class Through(Op, engine="MulticastPublisher", needs_order=False, accounted=False):
     """A processor, subscribed to first or last."""
 
     methods = ()
-    engine = SHARING
-    needs_order = False
-    accounted = False
     kind: str = "processor"
     upstream_first: bool = True
 
@@ -388,19 +351,11 @@ class _Processed:
 
 
 # -- recovery --------------------------------------------------------------------------------------
-
-
-class Retry(Op):
-    engine = ARBITER
-    recovers = True
-    resubscribes = True
+class Retry(Op, engine="SubscriptionArbiter", recovers=True, resubscribes=True):
     times: int = 2
     draws = {"times": st.integers(0, 2)}
     uses = {
-        "Retry": Use(
-            lambda s: s.retry(0),
-            of=lambda n: rsf.from_iterable(EverySecond(n)).retry(),
-        ),
+        "Retry": Use(lambda s: s.retry(0), of=lambda n: rsf.from_iterable(EverySecond(n)).retry()),
         "RetryWhen": Use(lambda s: s.retry(2, when=_is_os_error, delay=1)),
         "RetryOfForeign": Use(
             lambda s: s.retry(0),
@@ -409,8 +364,7 @@ class Retry(Op):
             ).retry(),
         ),
         "RetryAfterADelay": Use(
-            lambda s: s.retry(0),
-            of=lambda n: rsf.from_iterable(EverySecond(n)).retry(delay=0.001),
+            lambda s: s.retry(0), of=lambda n: rsf.from_iterable(EverySecond(n)).retry(delay=0.001)
         ),
     }
 
@@ -427,18 +381,13 @@ class Retry(Op):
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted * (self.times + 1)
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.retry(self.times)
-
 
 def _is_os_error(error: BaseException) -> bool:
     return isinstance(error, OSError)
 
 
-class Repeat(Op):
-    engine = ARBITER
+class Repeat(Op, engine="SubscriptionArbiter", resubscribes=True):
     recovers = True  # it subscribes again, as what recovers does
-    resubscribes = True
     times: int = 1
     draws = {"times": st.integers(0, 2)}
     use = Use(
@@ -455,13 +404,8 @@ class Repeat(Op):
         for _ in range(self.times + 1):
             yield from upstream()
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.repeat(self.times)
 
-
-class OnErrorResume(Op):
-    engine = ARBITER
-    recovers = True
+class OnErrorResume(Op, engine="SubscriptionArbiter", recovers=True):
     other: Origin = Origin("list", 3)
     draws = {"other": origins()}
     uses = {
@@ -506,9 +450,7 @@ class _Always:
         return self._result
 
 
-class OnErrorReturn(Op):
-    engine = ARBITER
-    recovers = True
+class OnErrorReturn(Op, engine="SubscriptionArbiter", recovers=True):
     use = Use(lambda s: s.on_error_return(0, on=KeyError))
 
     def model(self, items: Items, call: Function) -> Items:
@@ -522,10 +464,7 @@ class OnErrorReturn(Op):
 
 
 # -- at the end ------------------------------------------------------------------------------------
-
-
-class TakeLast(Op):
-    engine = OVERFLOW
+class TakeLast(Op, engine="OverflowSubscription", asks_for_all=True):
     n: int = 2
     draws = {"n": POSITIVE}
     use = Use(
@@ -537,9 +476,3 @@ class TakeLast(Op):
 
     def model(self, items: Items, call: Function) -> Items:
         yield from list(items)[-self.n :]
-
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.take_last(self.n)

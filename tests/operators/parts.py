@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from tests.operators.entry import (
-    DIVIDER,
     INFINITE,
     LONG,
-    OPERATOR,
-    OVERFLOW,
     POSITIVE,
     PREFETCHES,
-    PUSH,
-    QUEUEING,
     Function,
     Items,
     Op,
@@ -34,12 +29,10 @@ from tests.operators.stages import Map
 from tests.rules.probes import HandTimer
 
 
-class Windows(Op):
+class Windows(Op, engine="Divider", accounted=False):
     """Lists that overlap, or leave elements out; or streams, which become such lists."""
 
     methods = ("batch", "window")
-    engine = DIVIDER
-    accounted = False
     n: int = 2
     skip: int = 1
     streams: bool = False
@@ -75,19 +68,15 @@ class Windows(Op):
         return windows.concat_map(lambda window: window.batch(self.n), prefetch=1)
 
 
-class Timed(Op):
+class Timed(Op, engine="OverflowSubscription", asks_for_all=True):
     """By a clock that stands still: nothing but one element, the first or the last."""
 
     methods = ("debounce", "throttle_first", "sample")
-    engine = OVERFLOW
     operator: str = "sample"
     draws = {"operator": st.sampled_from(["debounce", "throttle_first", "sample"])}
     # Asks for all at once: over one element, within each other stream.
     uses = {
-        name: Use(
-            lambda s, name=name: s.concat_map(partial(_timed, name)),
-            threads=True,
-        )
+        name: Use(lambda s, name=name: s.concat_map(partial(_timed, name)), threads=True)
         for name in methods
     }
 
@@ -99,9 +88,6 @@ class Timed(Op):
         else:
             yield from list(items)[-1:]
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         return getattr(stream, self.operator)(3600.0, timer=HandTimer())
 
@@ -110,13 +96,9 @@ def _timed(operator: str, x: Any) -> Any:
     return getattr(one(x), operator)(LONG)
 
 
-class GroupBy(Op):
+class GroupBy(Op, engine="Divider", asks_for_all=True, keeps_order=False, accounted=False):
     """A list for each key, all of them at the end."""
 
-    engine = DIVIDER
-    keeps_order = False
-    functions = 1
-    accounted = False
     prefetch: int = 4
     draws = {"prefetch": PREFETCHES}
     use = Use(lambda s: s.group_by(equal).flat_map(_in_group))
@@ -129,9 +111,6 @@ class GroupBy(Op):
             groups.setdefault(key(item), []).append(item)
         yield from groups.values()
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         key = bench.function(index, self.fn)
         timer = HandTimer()
@@ -143,9 +122,7 @@ def _in_group(group: Any) -> Any:
     return group
 
 
-class Unbatch(Op):
-    engine = OPERATOR
-    needs_order = False
+class Unbatch(Op, engine="OperatorSubscriber", needs_order=False):
     use = Use(lambda s: s.map(_boxed).unbatch(), of=lambda n: rsf.range_(n).batch(4).unbatch())
 
     def model(self, items: Items, call: Function) -> Items:
@@ -166,11 +143,9 @@ def _boxed(x: Any) -> list[Any]:
     return [x]
 
 
-class WindowTime(Op):
+class WindowTime(Op, engine="Divider", asks_for_all=True, accounted=False):
     """By a clock that stands still: one window."""
 
-    engine = DIVIDER
-    accounted = False
     prefetch: int = 4
     draws = {"prefetch": PREFETCHES}
     use = Use(lambda s: s.window_time(LONG).concat_map(same))
@@ -179,19 +154,14 @@ class WindowTime(Op):
         window = list(items)
         yield from [window] if window else []
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
-
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         windows = stream.window_time(3600.0, prefetch=self.prefetch, timer=HandTimer())
         return windows.concat_map(lambda window: window.batch(10**9), prefetch=1)
 
 
-class DelayElements(Op):
+class DelayElements(Op, engine="Prefetch", needs_order=False):
     """Each a moment later, on another thread."""
 
-    engine = QUEUEING
-    needs_order = False
     # A loop's timer takes a millisecond at least, and there is one for each element.
     use = Use(lambda s: s.delay_elements(1e-6), threads=True, slow=True)
 
@@ -205,11 +175,10 @@ class DelayElements(Op):
         return stream.delay_elements(1e-6)
 
 
-class TimedBatch(Op):
+class TimedBatch(Op, engine="OperatorSubscriber"):
     """Batches by number, weight, and a time that never comes."""
 
     methods = ("batch",)
-    engine = OPERATOR
     n: int = 3
     max_bytes: int | None = 6
     timed: bool = False
@@ -235,9 +204,7 @@ class TimedBatch(Op):
         ),
     }
 
-    @staticmethod
-    def weigh(x: Any) -> int:
-        return digest(x) % 5
+    weigh = staticmethod(lambda x: digest(x) % 5)
 
     def model(self, items: Items, call: Function) -> Items:
         batch: list[Any] = []
@@ -267,11 +234,9 @@ class TimedBatch(Op):
         return stream.batch(self.n, **how)
 
 
-class Timeout(Op):
+class Timeout(Op, engine="PushSubscription", needs_order=False):
     """A time that never comes."""
 
-    engine = PUSH
-    needs_order = False
     uses = {
         "Timeout": Use(lambda s: s.timeout(LONG)),
         "TimeoutOfAThread": Use(lambda s: s.subscribe_on().timeout(LONG), threads=True),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import rstreams_fast as rsf
 from rstreams_fast import Emitter, Overflow
 from tests.helpers import start_thread
-from tests.operators.entry import NO_LOOK_AHEAD, NO_REGISTRY, Boom, Items, NoStream, Over
+from tests.operators.entry import NO_LOOK_AHEAD, NO_REGISTRY, Boom, Items, NoStream, Over, snake
 from tests.rules.probes import HandTimer
 
 FAIL_AT = "the source failed, as it should"
@@ -82,8 +82,6 @@ def origins() -> st.SearchStrategy[Origin]:
 
 
 # -- how the kit uses it ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Gives:
     """A publisher of so many elements, for the kit."""
@@ -104,45 +102,41 @@ SOURCE_OF: Final[dict[str, type[Source]]] = {}
 
 
 class Source:
-    """A source. A subclass is an entry of the table."""
+    """A source. A subclass is an entry of the table, for ``kinds`` that random pipelines draw."""
 
-    #: The public functions that it tells of.
-    functions: ClassVar[tuple[str, ...]] = ()
-    #: The kinds of origin that random pipelines draw.
-    kinds: ClassVar[tuple[str, ...]] = ()
+    #: The public functions that it tells of; by default the one that has its name.
+    functions: ClassVar[tuple[str, ...]]
     #: The only origin of its kind, if it has a size of its own.
-    fixed: ClassVar[Origin | None] = None
-    is_pulled: ClassVar[bool] = False
+    fixed: ClassVar[Origin | None]
+    is_pulled: ClassVar[bool]
     uses: ClassVar[dict[str, Gives]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(
+        cls, kinds: tuple[str, ...] = (), fixed: Origin | None = None, is_pulled: bool = False
+    ) -> None:
+        cls.fixed, cls.is_pulled = fixed, is_pulled
+        if "functions" not in vars(cls):
+            cls.functions = (snake(cls.__name__),)
         SOURCES.append(cls)
-        SOURCE_OF.update(dict.fromkeys(cls.kinds, cls))
+        SOURCE_OF.update(dict.fromkeys(kinds, cls))
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         """The source of what ``given`` iterates; ``give`` notes what the stream has got."""
         raise NotImplementedError
 
 
-class Range(Source):
+class Range(Source, kinds=("range",), is_pulled=True):
     functions = ("range_",)
-    kinds = ("range",)
-    is_pulled = True
     uses = {
         "Range": Gives(rsf.range_),
         "FailedSource": Gives(rsf.range_, lambda n: rsf.from_iterable(failing(n))),
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.range_(origin.size)
 
 
-class FromIterable(Source):
-    functions = ("from_iterable",)
-    kinds = ("list", "iterator")
-    is_pulled = True
+class FromIterable(Source, kinds=("list", "iterator"), is_pulled=True):
     uses = {
         "List": Gives(lambda n: rsf.from_iterable(list(range(n)))),
         "Generator": Gives(
@@ -152,16 +146,12 @@ class FromIterable(Source):
         ),
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         counted = bench.counted(partial(map, give), given)
         return rsf.from_iterable(iter(counted) if origin.kind == "iterator" else counted)
 
 
-class Generate(Source):
-    functions = ("generate",)
-    kinds = ("generate",)
-    is_pulled = True
+class Generate(Source, kinds=("generate",), is_pulled=True):
     uses = {
         "Generate": Gives(
             lambda n: rsf.generate(0, lambda x: (x, x + 1) if x < n else None),
@@ -169,8 +159,7 @@ class Generate(Source):
         )
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         def step(n: int) -> Any:
             if n < origin.size:
                 return give(bench.element(n)), n + 1
@@ -181,9 +170,7 @@ class Generate(Source):
         return rsf.generate(0, bench.functions.add(step))
 
 
-class Defer(Source):
-    functions = ("defer",)
-    kinds = ("defer",)
+class Defer(Source, kinds=("defer",)):
     uses = {
         "Defer": Gives(
             lambda n: rsf.defer(lambda: NoStream(rsf.range_(n))),
@@ -191,14 +178,11 @@ class Defer(Source):
         )
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.defer(bench.functions.add(lambda: rsf.from_iterable(map(give, given()))))
 
 
-class Using(Source):
-    functions = ("using",)
-    kinds = ("using",)
+class Using(Source, kinds=("using",)):
     uses = {
         "Using": Gives(
             lambda n: rsf.using(object, lambda _r: rsf.range_(n), id),
@@ -206,15 +190,11 @@ class Using(Source):
         )
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.using(bench.open, lambda _: rsf.from_iterable(map(give, given())), bench.close)
 
 
-class FromAsyncIterable(Source):
-    functions = ("from_async_iterable",)
-    kinds = ("async",)
-
+class FromAsyncIterable(Source, kinds=("async",)):
     @staticmethod
     async def numbers(elements: int, *, fails: bool = False) -> AsyncIterator[int]:
         for n in range(elements):
@@ -228,21 +208,13 @@ class FromAsyncIterable(Source):
         return rsf.from_async_iterable(lambda: FromAsyncIterable.numbers(n, fails=fails))
 
     uses = {
-        "AsyncIterable": Gives(
-            _of,
-            partial(_of, fails=True),
-            not_claimed=NO_LOOK_AHEAD,
-        ),
+        "AsyncIterable": Gives(_of, partial(_of, fails=True), not_claimed=NO_LOOK_AHEAD),
         "AsyncIterableOnTheRunningLoop": Gives(
-            _of,
-            partial(_of, fails=True),
-            not_claimed=NO_LOOK_AHEAD,
-            asyncio_bound=True,
+            _of, partial(_of, fails=True), not_claimed=NO_LOOK_AHEAD, asyncio_bound=True
         ),
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         async def slowly(items: Items) -> AsyncIterator[Any]:
             for number, item in enumerate(items):
                 if number % 2:
@@ -253,9 +225,9 @@ class FromAsyncIterable(Source):
         return rsf.from_async_iterable(lambda: slowly(given()), loop=bench.shared_loop())
 
 
-class FromPublisher(Source):
-    functions = ("from_publisher",)
-    kinds = ("foreign", "foreign-late", "foreign-thread", "foreign-thread-late")
+class FromPublisher(
+    Source, kinds=("foreign", "foreign-late", "foreign-thread", "foreign-thread-late")
+):
     uses = {
         "Foreign": Gives(
             lambda n: rsf.from_publisher(NoStream(rsf.range_(n))).map(int).filter(str),
@@ -263,8 +235,7 @@ class FromPublisher(Source):
         )
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.from_publisher(
             bench.foreign_of(
                 given, give, thread="thread" in origin.kind, at_once="late" not in origin.kind
@@ -272,10 +243,7 @@ class FromPublisher(Source):
         )
 
 
-class Create(Source):
-    functions = ("create",)
-    kinds = ("create", "create-thread")
-
+class Create(Source, kinds=("create", "create-thread")):
     @staticmethod
     def at_once(n: int, error: Exception | None = None) -> Any:
         """Sends everything within subscribe."""
@@ -324,8 +292,7 @@ class Create(Source):
         }.items()
     }
 
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         def emit(emitter: Any) -> None:
             try:
                 for item in given():
@@ -380,47 +347,26 @@ def _send_politely(
         seconds = min(2 * seconds, 0.02)
 
 
-class Empty(Source):
-    functions = ("empty",)
-    kinds = ("empty",)
-    fixed = Origin("empty", 0)
-    is_pulled = True
-
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+class Empty(Source, kinds=("empty",), fixed=Origin("empty", 0), is_pulled=True):
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.empty()
 
 
-class Error(Source):
-    functions = ("error",)
-    kinds = ("error",)
-    fixed = Origin("error", 0, fails=True)
-
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+class Error(Source, kinds=("error",), fixed=Origin("error", 0, fails=True)):
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.error(Boom("the source"))
 
 
-class FromCallable(Source):
-    functions = ("from_callable",)
-    kinds = ("callable",)
-    fixed = Origin("callable", 1)
-    is_pulled = True
-
-    @staticmethod
-    def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
+class FromCallable(Source, kinds=("callable",), fixed=Origin("callable", 1), is_pulled=True):
+    def build(self, bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
         return rsf.from_callable(bench.functions.add(lambda: give(bench.element(0))))
 
 
 class Never(Source):
     """The entries of combinations stand beside it."""
 
-    functions = ("never",)
-
 
 class FromNumpy(Source):
-    functions = ("from_numpy",)
-
     @staticmethod
     def _of(n: int) -> Any:
         import numpy as np
@@ -431,8 +377,6 @@ class FromNumpy(Source):
 
 
 class FromArrow(Source):
-    functions = ("from_arrow",)
-
     @staticmethod
     def _of(n: int) -> Any:
         import pyarrow as pa
@@ -455,8 +399,6 @@ class FromArrow(Source):
 
 class Interval(Source):
     """Ticks of a clock that a thread moves, while there is a subscriber."""
-
-    functions = ("interval",)
 
     @staticmethod
     def of(n: int) -> Any:

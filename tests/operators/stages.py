@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from tests.operators.entry import (
-    INFINITE,
     NO_LOOK_AHEAD,
-    PEEK,
     POSITIVE,
     SEEDS,
     SMALL,
@@ -38,10 +36,7 @@ QUIET.addFilter(lambda record: False)  # pytest's handler would keep the element
 _LIMITS = st.sampled_from([0, 3, 20, 50])
 
 
-class Map(_Fused):
-    functions = 1
-    needs_order = False
-    one_by_one = True
+class Map(_Fused, needs_order=False, one_by_one=True):
     in_c: bool = False
     draws = {"in_c": st.booleans()}
     uses = {
@@ -50,9 +45,7 @@ class Map(_Fused):
         "MapInC": Use(lambda s: s.map(str), lambda s: s.map(int)),
     }
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return (3 * digest(x) + 1) % 1009
+    fn = staticmethod(lambda x: (3 * digest(x) + 1) % 1009)
 
     def model(self, items: Items, call: Function) -> Items:
         return map(call(self.fn), items)
@@ -61,17 +54,12 @@ class Map(_Fused):
         return stream.map(bench.function(index, self.fn, in_c=self.in_c))
 
 
-class Spread(_Fused):
+class Spread(_Fused, needs_order=False, one_by_one=True):
     """A map to lists, some of them empty: for ``unbatch``."""
 
     methods = ()
-    functions = 1
-    needs_order = False
-    one_by_one = True
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return [digest(x) + i for i in range(digest(x) % 4)]
+    fn = staticmethod(lambda x: [digest(x) + i for i in range(digest(x) % 4)])
 
     def model(self, items: Items, call: Function) -> Items:
         return map(call(self.fn), items)
@@ -80,10 +68,7 @@ class Spread(_Fused):
         return stream.map(bench.function(index, self.fn))
 
 
-class MapNotNone(_Fused):
-    functions = 1
-    needs_order = False
-    one_by_one = True
+class MapNotNone(_Fused, needs_order=False, one_by_one=True):
     use = Use(
         lambda s: s.map_not_none(same),
         of=lambda n: (
@@ -91,9 +76,7 @@ class MapNotNone(_Fused):
         ),
     )
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return None if digest(x) % 3 == 1 else digest(x) + 5
+    fn = staticmethod(lambda x: None if digest(x) % 3 == 1 else digest(x) + 5)
 
     def model(self, items: Items, call: Function) -> Items:
         return (y for y in map(call(self.fn), items) if y is not None)
@@ -101,14 +84,8 @@ class MapNotNone(_Fused):
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted + sum(self.fn(x) is None for x in items)
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.map_not_none(bench.function(index, self.fn))
 
-
-class Filter(_Fused):
-    functions = 1
-    needs_order = False
-    one_by_one = True
+class Filter(_Fused, needs_order=False, one_by_one=True):
     divisor: int = 2
     in_c: bool = False
     draws = {"divisor": st.integers(1, 4), "in_c": st.booleans()}
@@ -145,12 +122,8 @@ class Take(_Fused):
     def asks(self, wanted: float, items: list[Any]) -> float:
         return min(wanted, self.n)
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.take(self.n)
-
 
 class TakeWhile(_Fused):
-    functions = 1
     limit: int = 20
     draws = {"limit": _LIMITS}
     use = Use(
@@ -180,12 +153,8 @@ class Skip(_Fused):
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted + self.n
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.skip(self.n)
-
 
 class SkipWhile(_Fused):
-    functions = 1
     limit: int = 20
     draws = {"limit": _LIMITS}
     use = Use(lambda s: s.skip_while(ignore))
@@ -204,7 +173,6 @@ class SkipWhile(_Fused):
 
 
 class Scan(_Fused):
-    functions = 1
     seed: int | None = None
     draws = {"seed": SEEDS}
     uses = {
@@ -214,9 +182,7 @@ class Scan(_Fused):
         ),
     }
 
-    @staticmethod
-    def fn(a: Any, x: Any) -> Any:
-        return (7 * digest(a) + digest(x)) % 1013
+    fn = staticmethod(lambda a, x: (7 * digest(a) + digest(x)) % 1013)
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -235,9 +201,7 @@ class Scan(_Fused):
         return stream.scan(bench.function(index, self.fn, uses=1), *seed)
 
 
-class Reduce(_Fused):
-    functions = 1
-    needs_order = False
+class Reduce(_Fused, asks_for_all=True, needs_order=False):
     seed: int | None = None
     draws = {"seed": SEEDS}
     use = Use(
@@ -247,9 +211,7 @@ class Reduce(_Fused):
         delivers_at_end=True,
     )
 
-    @staticmethod
-    def fn(a: Any, x: Any) -> Any:
-        return (digest(a) + digest(x)) % 1019
+    fn = staticmethod(lambda a, x: (digest(a) + digest(x)) % 1019)
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -257,9 +219,6 @@ class Reduce(_Fused):
         for x in items:
             given = [fn(given[0], x)] if given else [x]
         yield from given
-
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return INFINITE
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         seed = () if self.seed is None else (bench.element(self.seed),)
@@ -282,21 +241,15 @@ class Batch(_Fused):
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted * self.n
 
-    def build(self, bench: Any, stream: Any, index: int) -> Any:
-        return stream.batch(self.n)
-
 
 class DistinctUntilChanged(_Fused):
-    functions = 1
     use = Use(
         lambda s: s.distinct_until_changed(),
         of=lambda n: rsf.range_(3 * n).map(lambda x: x // 3).distinct_until_changed(),
         not_claimed=NO_LOOK_AHEAD,
     )
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return digest(x) // 3
+    fn = staticmethod(lambda x: digest(x) // 3)
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -317,14 +270,11 @@ class DistinctUntilChanged(_Fused):
 class Distinct(_Fused):
     """No key twice, as far as it remembers them."""
 
-    functions = 1
     max_keys: int = 2
     draws = {"max_keys": POSITIVE}
     use = Use(lambda s: s.distinct(max_keys=8))
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return digest(x) % 5
+    fn = staticmethod(lambda x: digest(x) % 5)
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -343,17 +293,12 @@ class Distinct(_Fused):
         return stream.distinct(lambda x: key(x).value, max_keys=self.max_keys)
 
 
-class OnErrorContinue(_Fused):
+class OnErrorContinue(_Fused, needs_order=False, one_by_one=True):
     """A map that leaves out what it fails for."""
 
-    functions = 1
-    needs_order = False
-    one_by_one = True
     use = Use(lambda s: s.map(same).on_error_continue(ignore))
 
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return 6 // (digest(x) % 3)
+    fn = staticmethod(lambda x: 6 // (digest(x) % 3))
 
     def model(self, items: Items, call: Function) -> Items:
         fn = call(self.fn)
@@ -371,11 +316,10 @@ class OnErrorContinue(_Fused):
         return stream.map(bench.function(index, self.fn)).on_error_continue(ignore)
 
 
-class Passing(_Fused):
+class Passing(_Fused, needs_order=False):
     """What leaves all as it is, or is followed by what undoes it."""
 
     methods = ("name", "log", "timestamp")
-    needs_order = False
     operator: str = "name"
     draws = {"operator": st.sampled_from(["name", "log", "timestamp"])}
     uses = {
@@ -395,15 +339,13 @@ class Passing(_Fused):
 SIGNALS = ("next", "subscribe", "error", "complete", "request", "cancel")
 
 
-class DoOn(_Fused):
+class DoOn(_Fused, engine="Peek", needs_order=False):
     """An observer: whatever it does, it does not matter."""
 
     methods = (*(f"do_on_{signal}" for signal in SIGNALS), "do_finally")
-    engine = PEEK
-    functions = 1
-    needs_order = False
     signal: str = "next"
     draws = {"signal": st.sampled_from([*SIGNALS, "finally"])}
+    fn = staticmethod(lambda *_: True)
     uses = {
         "observed": Use(
             lambda s: (
@@ -415,7 +357,7 @@ class DoOn(_Fused):
                 .do_on_complete(ignore)
                 .do_finally(ignore)
             )
-        ),
+        )
     }
 
     def splits_a_run(self, index: int) -> bool:
@@ -423,14 +365,12 @@ class DoOn(_Fused):
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         name = "do_finally" if self.signal == "finally" else f"do_on_{self.signal}"
-        return getattr(stream, name)(bench.function(index, lambda *_: True))
+        return getattr(stream, name)(bench.function(index, self.fn))
 
 
-class OnDiscard(Op):
+class OnDiscard(Op, engine="Peek", modelled=False):
     """The pipelines put it below all others, where they count what was discarded."""
 
-    engine = PEEK
-    modelled = False
     use = Use(
         lambda s: s.on_discard(equal),
         of=lambda n: rsf.concat(
@@ -439,8 +379,7 @@ class OnDiscard(Op):
     )
 
 
-class Transform(Op):
+class Transform(Op, modelled=False):
     """It only calls the function."""
 
-    modelled = False
     use = Use(lambda s: s.transform(same))

@@ -127,7 +127,7 @@ def test_an_operator_does_what_its_entry_says(
     for above in ((PublishOn(),), (PublishOn("caller", 1),), (Map(), Unbatch())):
         if may_follow(Origin(), list(above), op()):
             judge(m.Pipeline(Origin(size=11), (*above, op()), demand), resources)
-    for call in (0, 3) if op.functions else ():
+    for call in (0, 3) if hasattr(op, "fn") else ():
         pipeline = m.Pipeline(Origin(size=11), (op(),), demand, fault=m.Fault(0, call))
         judge(pipeline, resources)
 
@@ -210,6 +210,9 @@ class Passing:
 
     says: ClassVar[str]
 
+    def __init_subclass__(cls, says: str) -> None:
+        cls.says = says
+
     def __init__(self, subscriber: Any) -> None:
         self.subscriber = subscriber
 
@@ -248,24 +251,18 @@ class Passing:
         self.subscription.cancel()
 
 
-class Twice(Passing):
-    says = "§1.1: |other elements"
-
+class Twice(Passing, says="§1.1: |other elements"):
     def on_next(self, element: Any, /) -> None:
         super().on_next(element)
         super().on_next(element)
 
 
-class AsksForOneMore(Passing):
-    says = "§1.1: |§1.1 upstream"
-
+class AsksForOneMore(Passing, says="§1.1: |§1.1 upstream"):
     def request(self, n: Any, /) -> None:
         super().request(n + 1 if type(n) is int and n > 0 else n)
 
 
-class CompletesTwice(Passing):
-    says = "§1.7"
-
+class CompletesTwice(Passing, says="§1.7"):
     def on_complete(self) -> None:
         subscriber = self.subscriber
         super().on_complete()
@@ -273,22 +270,19 @@ class CompletesTwice(Passing):
             subscriber.on_complete()
 
 
-class CompletesInsteadOfFailing(Passing):
-    says = "on_complete, and a failure was due|on_complete without all elements"
-
+class CompletesInsteadOfFailing(
+    Passing, says="on_complete, and a failure was due|on_complete without all elements"
+):
     def on_error(self, error: BaseException, /) -> None:
         self.on_complete()
 
 
-class NeverCompletes(Passing):
-    says = STUCK
-
+class NeverCompletes(Passing, says=STUCK):
     def on_complete(self) -> None:
         pass
 
 
-class LosesTheThird(Passing):
-    says = "other elements|on_complete without all elements"
+class LosesTheThird(Passing, says="other elements|on_complete without all elements"):
     seen = 0
 
     def on_next(self, element: Any, /) -> None:
@@ -299,56 +293,42 @@ class LosesTheThird(Passing):
             super().on_next(element)
 
 
-class IgnoresCancel(Passing):
-    says = "§1.8: |§1.1: "
-
+class IgnoresCancel(Passing, says="§1.8: |§1.1: "):
     def cancel(self) -> None:
         pass
 
 
-class StaysAfterTheEnd(Passing):
-    says = "kept: the subscriber"
-
+class StaysAfterTheEnd(Passing, says="kept: the subscriber"):
     def on_complete(self) -> None:
         self.subscriber.on_complete()
 
 
-class KeepsAnElement(Passing):
-    says = "kept: elements"
-
+class KeepsAnElement(Passing, says="kept: elements"):
     def on_next(self, element: Any, /) -> None:
         self.last = element
         super().on_next(element)
 
 
-class LeavesAThread(Passing):
-    says = "the thread 'left' is left running"
-
+class LeavesAThread(Passing, says="the thread 'left' is left running"):
     def on_complete(self) -> None:
         threading.Thread(target=time.sleep, args=(2,), name="left", daemon=True).start()
         super().on_complete()
 
 
-class RequestRaises(Passing):
-    says = "§3.16: request raised RuntimeError"
-
+class RequestRaises(Passing, says="§3.16: request raised RuntimeError"):
     def request(self, n: int, /) -> None:
         if n == 7:
             raise RuntimeError("seven is too much")
         super().request(n)
 
 
-class BearsNoRequestAfterCancel(Passing):
-    says = "§3.16: request raised AttributeError"
-
+class BearsNoRequestAfterCancel(Passing, says="§3.16: request raised AttributeError"):
     def request(self, n: int, /) -> None:
         self.subscriber.on_next  # noqa: B018 - None has none
         super().request(n)
 
 
-class SubscribesTwice(Passing):
-    says = "(§1.8: on_subscribe .*; )?§2.12: "
-
+class SubscribesTwice(Passing, says="(§1.8: on_subscribe .*; )?§2.12: "):
     def on_subscribe(self, subscription: Any, /) -> None:
         subscriber = self.subscriber
         super().on_subscribe(subscription)

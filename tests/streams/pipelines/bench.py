@@ -12,12 +12,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.helpers import DEADLINE
 from tests.operators import SOURCE_OF, Origin
 from tests.operators.entry import Boom, raising, same
+from tests.streams.loops import loop_thread
 from tests.streams.pipelines import model as m
 
 _keys = itertools.count()
@@ -128,21 +130,18 @@ class Resources:
     """The threads that all experiments share: they are started once, and are no leak."""
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(2, "pipelines")
-        self.source = ThreadPoolExecutor(1, "pipelines-source")
-        self.askers = ThreadPoolExecutor(2, "pipelines-asker")
+        self._stack = ExitStack()
+        self.pool = self._stack.enter_context(ThreadPoolExecutor(2, "pipelines"))
+        self.source = self._stack.enter_context(ThreadPoolExecutor(1, "pipelines-source"))
+        self.askers = self._stack.enter_context(ThreadPoolExecutor(2, "pipelines-asker"))
         for pool, size in ((self.pool, 2), (self.source, 1), (self.askers, 2)):
             together = threading.Barrier(size + 1)
             for _ in range(size):
                 pool.submit(together.wait)
             together.wait(DEADLINE)
         self.complaints: list[str] = []  #: of the loop, such as of tasks that nobody waits for
-        self.loop = asyncio.new_event_loop()
+        self.loop = self._stack.enter_context(loop_thread())
         self.loop.set_exception_handler(lambda _, said: self.complaints.append(str(said)))
-        running = threading.Event()
-        self.loop.call_soon(running.set)
-        self._thread = start_thread(self.loop.run_forever, "pipelines-loop")
-        wait_for(running)
         self.threads = set(threading.enumerate())
         gc.collect()
         self._thaw = not gc.get_freeze_count()  # a whole suite stays frozen
@@ -151,11 +150,7 @@ class Resources:
     def close(self) -> None:
         if self._thaw:
             gc.unfreeze()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.result()
-        self.loop.close()
-        for pool in (self.pool, self.source, self.askers):
-            pool.shutdown()
+        self._stack.close()
 
     def tasks_left(self, patience: float) -> list[str]:
         """Wait for the loop's tasks; the names of those that do not end."""
@@ -183,30 +178,21 @@ class Foreign:
         at_once: bool,
         give: Callable[[Any], Any],
     ) -> None:
-        self._items = items
+        self.items = items
         self.give = give
-        self._hands = hands
-        self._at_once = at_once
+        self.hands = hands
+        self.at_once = at_once
         self.asked = 0
 
     def subscribe(self, subscriber: Any, /) -> None:
-        _ForeignSubscription(self, subscriber, self._items(), self._hands, self._at_once).start()
+        _ForeignSubscription(self, subscriber).start()
 
 
 class _ForeignSubscription:
-    def __init__(
-        self,
-        publisher: Foreign,
-        subscriber: Any,
-        items: Iterator[Any],
-        hands: Executor | None,
-        at_once: bool,
-    ) -> None:
+    def __init__(self, publisher: Foreign, subscriber: Any) -> None:
         self._publisher = publisher
         self._subscriber = subscriber
-        self._hands = hands
-        self._at_once = at_once
-        self._items = items
+        self._items = publisher.items()
         self._ahead: list[Any] = []
         self._lock = threading.Lock()
         self._demand = 0
@@ -230,10 +216,10 @@ class _ForeignSubscription:
             self._subscriber = None
 
     def _go(self) -> None:
-        if self._hands is None:
+        if self._publisher.hands is None:
             self._emit()
         else:
-            self._hands.submit(self._emit)
+            self._publisher.hands.submit(self._emit)
 
     def _emit(self) -> None:
         while (signal := self._next()) is not None:
@@ -249,7 +235,7 @@ class _ForeignSubscription:
                 self._busy = False
                 return None
             try:
-                if not self._ahead and (self._demand or self._at_once):
+                if not self._ahead and (self._demand or self._publisher.at_once):
                     self._ahead.append(next(self._items))
             except StopIteration:
                 self._subscriber = None
@@ -332,9 +318,7 @@ class Bench:
         """The function of operator ``index``, for elements; it uses up those from argument ``uses``
         on; with ``None`` no element.
         """
-        fault = self.pipeline.fault
-        at = fault.call if fault is not None and fault.op == index else None
-        call = raising(fn, at, f"operator {index}")
+        call = raising(fn, self.pipeline.fails_at(index), f"operator {index}")
         element = self.element
 
         def function(*args: Any) -> Any:
@@ -375,9 +359,8 @@ class Bench:
         """
         self._counts = counts
         give = self.give if once else same
-        return SOURCE_OF[origin.kind].build(
-            self, origin, functools.partial(self.items, origin), give
-        )
+        given = functools.partial(self.items, origin)
+        return SOURCE_OF[origin.kind]().build(self, origin, given, give)
 
     # -- for the entries of the table --
 
@@ -410,9 +393,7 @@ class Bench:
 
     def inner(self, index: int, op: Any, *, uses: bool = True) -> Any:
         """The function that makes a publisher for each element, which it uses up."""
-        fault = self.pipeline.fault
-        at = fault.call if fault is not None and fault.op == index else None
-        call = raising(op.fn, at, f"operator {index}")
+        call = raising(op.fn, self.pipeline.fails_at(index), f"operator {index}")
 
         def inner(x: Any) -> Any:
             origin = call(plain(x))

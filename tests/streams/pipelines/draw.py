@@ -69,7 +69,8 @@ def pipelines(draw: Any, pool: tuple[type[Op], ...] = MODELLED) -> m.Pipeline:
     places = [
         index
         for index, op in enumerate(ops)
-        if op.functions and (index not in borne or all(above.keeps_order for above in ops[:index]))
+        if hasattr(op, "fn")
+        and (index not in borne or all(above.keeps_order for above in ops[:index]))
     ]
     fault = None
     if places and draw(st.booleans()):

@@ -271,11 +271,7 @@ def judge(
 
 
 def _converse(
-    bench: Bench,
-    records: list[Record],
-    hooks: Hooks,
-    patience: float,
-    broken: Callable[[Any], Any],
+    bench: Bench, records: list[Record], hooks: Hooks, patience: float, broken: Callable[[Any], Any]
 ) -> None:
     """Subscribe, and ask until it is over."""
     publisher = broken(bench.build())
@@ -359,21 +355,18 @@ def _from_outside(bench: Bench, record: Record, call: Callable[[Record], object]
 # -- judging ---------------------------------------------------------------------------------------
 
 
-def _expect(condition: object, what: str, record: Record, expected: m.Expected) -> None:
-    if not condition:
-        raise Difference(
-            f"{what}\n  seen:     {record.seen}, end {record.end or 'none'}"
-            f"\n  expected: {expected.elements}, {'an error' if expected.failed else 'complete'}"
-            f"\n  unfailing: {expected.everything}"
-        )
-
-
 def _check_elements(bench: Bench, record: Record) -> None:
     pipeline = bench.pipeline
     expected = m.expect(pipeline)
 
     def must(condition: object, what: str) -> None:
-        _expect(condition, what, record, expected)
+        if not condition:
+            due = "an error" if expected.failed else "complete"
+            raise Difference(
+                f"{what}\n  seen:     {record.seen}, end {record.end or 'none'}"
+                f"\n  expected: {expected.elements}, {due}"
+                f"\n  unfailing: {expected.everything}"
+            )
 
     seen, end = record.seen, record.end
     must(expected.begins_with(seen), "other elements")

@@ -69,6 +69,10 @@ class Pipeline:
     #: Whether there is a hook for what is dropped.
     discards: bool = False
 
+    def fails_at(self, index: int) -> int | None:
+        """At which call the function of operator ``index`` raises, if it does."""
+        return self.fault.call if self.fault is not None and self.fault.op == index else None
+
 
 @dataclass
 class Expected:
@@ -172,16 +176,12 @@ def continued(ops: tuple[Op, ...]) -> set[int]:
 
 def run_model(pipeline: Pipeline) -> tuple[list[Any], bool]:
     """The elements before the end, and whether that is an error."""
-    fault, go_on = pipeline.fault, continued(pipeline.ops)
+    go_on = continued(pipeline.ops)
     upstream: Callable[[], Items] = pipeline.origin.model
     for index, op in enumerate(pipeline.ops):
-        at = fault.call if fault is not None and fault.op == index else None
-        functions: dict[str, Function] = {}
-
-        def call(fn: Function, at: int | None = at, made: dict[str, Function] = functions) -> Any:
-            # Made once, however often it is subscribed to: so are the user's functions.
-            return made.setdefault("fn", raising(fn, at, "a function"))
-
+        # Made once, however often it is subscribed to: so are the user's functions.
+        failing = functools.partial(raising, at=pipeline.fails_at(index), where="a function")
+        call = functools.cache(failing)
         make = functools.partial(_one_by_one, op) if index in go_on else op.model_anew
         upstream = functools.partial(make, upstream, call)
     seen = []
@@ -245,8 +245,7 @@ def most_asked(pipeline: Pipeline, wanted: float) -> float:
 def pulled_lazily(pipeline: Pipeline, wanted: int) -> int:
     """How many elements a lazy consumer of ``wanted`` elements pulls, where nothing ends it."""
     pulled = 0
-    fault = pipeline.fault
-    at = fault.op if fault is not None and fault.op in continued(pipeline.ops) else None
+    fault, go_on = pipeline.fault, continued(pipeline.ops)
 
     def counted() -> Items:
         nonlocal pulled
@@ -256,8 +255,8 @@ def pulled_lazily(pipeline: Pipeline, wanted: int) -> int:
 
     items = counted()
     for index, op in enumerate(pipeline.ops):  # of one run: nothing in it subscribes twice
-        if fault is not None and index == at:
-            failing = functools.lru_cache(None)(functools.partial(raising, at=fault.call, where=""))
+        if fault is not None and index == fault.op and index in go_on:
+            failing = functools.cache(functools.partial(raising, at=fault.call, where=""))
             items = _one_by_one(op, functools.partial(iter, items), failing)
         else:
             items = op.model(items, lambda fn: fn)
