@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, wait_for, wait_until
-from tests.rules.probes import Clock, HandTimer, ManualPublisher, Recorder, send, subscribed
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
+from tests.rules.probes import (
+    BrokenTimer,
+    Clock,
+    CountingTimer,
+    HandTimer,
+    ManualPublisher,
+    Recorder,
+    send,
+    subscribed,
+)
 
 UNBOUNDED = rsf.UNBOUNDED
 OPERATORS = ["debounce", "throttle_first", "sample"]
@@ -168,3 +179,84 @@ def test_delay_elements_waits_from_the_request_if_that_is_the_latest() -> None:
     timer.advance(1)
     assert below.elements == [0, 1]
     below.subscription.cancel()
+
+
+def late(stream: rsf.Stream[Any], operator: str, timer: Any) -> rsf.Stream[Any]:
+    """The operator that makes something known after ten seconds."""
+    if operator == "timeout":
+        return stream.timeout(10, timer=timer)
+    return stream.batch(5, seconds=10, timer=timer)
+
+
+EACH = pytest.mark.parametrize("operator", ["timeout", "batch"])
+
+
+@EACH
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_what_is_late_is_made_known_on_a_worker_in_the_context_of_subscribe(operator: str) -> None:
+    local = contextvars.ContextVar("local", default="not set")
+    seen: list[tuple[str, int, str]] = []
+
+    def note(what: str) -> None:
+        seen.append((what, threading.get_ident(), local.get()))
+
+    above, timer = ManualPublisher(), HandTimer()
+    local.set("where it was subscribed to")
+    cancelled = rsf.from_publisher(above).do_on_cancel(lambda: note("cancel"))
+    stream = late(cancelled, operator, timer).do_on_error(lambda _: note("error"))
+    below = subscribed(stream, 1, on_next=lambda *_: note("batch"))
+    local.set("changed since")
+    if operator == "batch":
+        send(above, 1)
+    timer.advance(10)
+    expected = {"batch"} if operator == "batch" else {"cancel", "error"}
+    wait_until(lambda: len(seen) == len(expected), "the notes")
+    whats, threads, contexts = zip(*seen, strict=True)
+    assert set(whats) == expected
+    assert threading.get_ident() not in threads
+    assert set(contexts) == {"where it was subscribed to"}
+    below.subscription.cancel()
+
+
+@EACH
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_time_passes_while_upstream_keeps_the_caller(operator: str) -> None:
+    timer, entered, leave = HandTimer(), threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 0
+        entered.set()
+        wait_for(leave)
+        yield 1
+
+    below = subscribed(late(rsf.from_iterable(source()), operator, timer))
+    asking = start_thread(lambda: below.subscription.request(9))
+    wait_for(entered)
+    timer.advance(10)
+    if operator == "timeout":
+        assert isinstance(below.wait_terminal()[1], TimeoutError)
+    else:
+        below.wait_elements(1)
+    leave.set()
+    asking.result()
+    below.wait_terminal()
+    assert below.elements == ([0] if operator == "timeout" else [[0], [1]])
+    below.check()
+
+
+@EACH
+def test_no_alarm_is_set_for_each_element_or_batch(operator: str) -> None:
+    timer = CountingTimer()
+    stream = late(rsf.range_(2000), operator, timer)
+    below = subscribed(stream, 1, on_next=lambda r, _x: r.subscription.request(1))
+    assert below.terminal == ("on_complete",)
+    assert (timer.alarms.value, timer.pending) == (1, 0)
+
+
+@pytest.mark.parametrize("operator", ["timeout", "retry"])
+def test_a_timer_that_refuses_ends_the_stream(operator: str) -> None:
+    stream = {
+        "timeout": rsf.never().timeout(1, timer=BrokenTimer()),
+        "retry": rsf.error(ValueError()).retry(delay=1, timer=BrokenTimer()),
+    }[operator]
+    assert isinstance(subscribed(stream, 1).error, OSError)

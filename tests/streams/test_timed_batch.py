@@ -2,57 +2,29 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import start_thread, wait_for
-from tests.rules.probes import (
-    Clock,
-    CountingTimer,
-    HandTimer,
-    ManualPublisher,
-    Recorder,
-    raising,
-    send,
-    subscribed,
-)
+from tests.rules.probes import Clock, ManualPublisher, raising, send, subscribed
 from tests.stepping import steps
 
 
 class Setup:
     """A publisher and a clock in hand, and a subscriber that records."""
 
-    def __init__(
-        self,
-        n: int,
-        *,
-        request: Any = ...,
-        seconds: float | None = 10,
-        on_next: Any = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, n: int, request: int, *, timed: bool = True, **options: Any) -> None:
         self.timer = Clock()
         self.publisher = ManualPublisher()
-        self.recorder = Recorder(request=request, on_next=on_next)
-        if seconds is not None:
-            options |= {"seconds": seconds, "timer": self.timer}
-        rsf.from_publisher(self.publisher).batch(n, **options).subscribe(self.recorder)
+        if timed:
+            options |= {"seconds": 10, "timer": self.timer}
+        self.recorder = subscribed(rsf.from_publisher(self.publisher).batch(n, **options), request)
+        self.request = self.recorder.subscription.request
+        self.cancel = self.recorder.subscription.cancel
 
     def next(self, *elements: Any) -> None:
         send(self.publisher, *elements)
-
-    def request(self, n: int) -> None:
-        self.recorder.subscription.request(n)
-
-    def pass_time(self, seconds: float, batches: int) -> None:
-        """Move the clock, by which so many batches have left."""
-        self.timer.advance(seconds)
-        assert len(self.recorder.elements) == batches
 
     @property
     def batches(self) -> list[list[Any]]:
@@ -69,8 +41,6 @@ def weigh(element: int) -> int:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-
-
 def test_with_more_demand_more_is_asked_for_as_batches_leave() -> None:
     setup = Setup(3, request=rsf.UNBOUNDED)
     setup.next(1, 2)
@@ -84,7 +54,8 @@ def test_with_more_demand_more_is_asked_for_as_batches_leave() -> None:
 def test_without_demand_no_more_than_one_batch_is_held() -> None:
     setup = Setup(4, request=1)
     setup.next(1)
-    setup.pass_time(10, 1)
+    setup.timer.advance(10)
+    assert setup.batches == [[1]]
     setup.next(2, 3, 4)  # they were asked for
     setup.timer.advance(100)
     assert setup.batches == [[1]]
@@ -93,53 +64,56 @@ def test_without_demand_no_more_than_one_batch_is_held() -> None:
     assert setup.batches == [[1], [2, 3, 4]]  # its time was up long ago
     setup.request(1)
     assert setup.publisher.requested == 8  # all 4 that have left came out of 4, and 4 more
-    setup.recorder.subscription.cancel()
+    setup.cancel()
     setup.recorder.check()
 
 
 # -- time ------------------------------------------------------------------------------------------
-def test_a_batch_leaves_when_its_time_is_up() -> None:
-    setup = Setup(5, request=9)
-    setup.timer.advance(100)
-    setup.next(1)
-    setup.timer.advance(4)
-    setup.next(2)
-    setup.timer.advance(5.9)
-    assert setup.batches == []
-    setup.pass_time(0.1, 1)  # ten seconds after the first, whenever the others came
-    assert setup.batches == [[1, 2]]
-    setup.next(3)
-    setup.pass_time(10, 2)
-    assert setup.batches == [[1, 2], [3]]
-    setup.recorder.subscription.cancel()
+
+#: How long a batch is, how many are asked for, and what happens: seconds that pass, elements that
+#: come, a request; and in lists the batches that have left by then.
+TIMES: dict[str, tuple[int, int, list[Any]]] = {
+    "ten seconds after the first, whenever the others came": (
+        5, 9, [100, (1,), 4, (2,), 5.9, [], 0.1, [[1, 2]], (3,), 10, [[1, 2], [3]]]
+    ),
+    "one that left early leaves its time to nobody": (
+        2, 9, [(1,), 9, (2, 3), 9, [[1, 2]], 1, [[1, 2], [3]]]
+    ),
+    "from when an element came, not from when it was asked for": (
+        2, 1, [(1,), 10, [[1]], (2,), 7, "request", 2.9, [[1]], 0.1, [[1], [2]]]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_batch_leaves_when_its_time_is_up(name: str) -> None:
+    n, wanted, happens = TIMES[name]
+    setup = Setup(n, request=wanted)
+    for what in happens:
+        if isinstance(what, tuple):
+            setup.next(*what)
+        elif isinstance(what, list):
+            assert setup.batches == what
+        elif what == "request":
+            setup.request(1)
+        else:
+            setup.timer.advance(what)
+    setup.cancel()
     setup.recorder.check()
-
-
-def test_a_batch_that_left_early_leaves_its_time_to_nobody() -> None:
-    setup = Setup(2, request=9)
-    setup.next(1)
-    setup.timer.advance(9)
-    setup.next(2)
-    setup.next(3)  # its ten seconds begin here
-    setup.timer.advance(9)
-    assert setup.batches == [[1, 2]]
-    setup.pass_time(1, 2)
-    assert setup.batches == [[1, 2], [3]]
-    setup.recorder.subscription.cancel()
 
 
 def test_a_batch_asked_for_has_its_time_though_an_element_comes_at_that_moment() -> None:
     for step in steps():
         setup = Setup(5, request=1)
         setup.next(1)
-        setup.pass_time(10, 1)
+        setup.timer.advance(10)
         setup.next(2)
         with step.meanwhile(lambda s=setup: s.next(3)):
             setup.request(1)
         assert setup.timer.pending == 1, step
-        setup.pass_time(10, 2)
+        setup.timer.advance(10)
         assert setup.batches == [[1], [2, 3]], step
-        setup.recorder.subscription.cancel()
+        setup.cancel()
 
 
 @pytest.mark.parametrize("call", ["elements", "request", "cancel"])
@@ -153,7 +127,7 @@ def test_what_comes_with_the_alarm_is_neither_lost_nor_doubled(call: str) -> Non
             elif call == "request":
                 setup.request(1)
             else:
-                setup.recorder.subscription.cancel()
+                setup.cancel()
         if call == "cancel":
             assert setup.batches in ([], [[0]]), step
             assert setup.timer.pending == 0, step
@@ -168,70 +142,8 @@ def test_what_comes_with_the_alarm_is_neither_lost_nor_doubled(call: str) -> Non
         setup.recorder.check()
 
 
-def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
-    timer = HandTimer()
-    entered, leave = threading.Event(), threading.Event()
-
-    def source() -> Iterator[int]:
-        yield 0
-        entered.set()
-        wait_for(leave)
-        yield 1
-
-    recorder = subscribed(rsf.from_iterable(source()).batch(5, seconds=10, timer=timer))
-    asking = start_thread(lambda: recorder.subscription.request(9))
-    wait_for(entered)
-    timer.advance(10)
-    recorder.wait_elements(1)
-    leave.set()
-    asking.result()
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert recorder.elements == [[0], [1]]
-    recorder.check()
-
-
-def test_time_counts_from_when_an_element_came_not_from_when_it_was_asked_for() -> None:
-    setup = Setup(2, request=1)
-    setup.next(1)
-    setup.pass_time(10, 1)
-    setup.next(2)
-    setup.timer.advance(7)
-    setup.request(1)
-    setup.timer.advance(2.9)
-    assert setup.batches == [[1]]
-    setup.pass_time(0.1, 2)
-    assert setup.batches == [[1], [2]]
-    setup.recorder.subscription.cancel()
-
-
-def test_batches_that_are_due_leave_on_a_worker_in_the_context_of_subscribe() -> None:
-    local = contextvars.ContextVar("local", default="not set")
-    seen: list[tuple[int, str]] = []
-    local.set("where it was subscribed to")
-    publisher, timer = ManualPublisher(), HandTimer()
-    recorder = subscribed(
-        rsf.from_publisher(publisher).batch(3, seconds=10, timer=timer),
-        9,
-        on_next=lambda _r, _x: seen.append((threading.get_ident(), local.get())),
-    )
-    local.set("changed since")
-    send(publisher, 1)
-    timer.advance(10)
-    recorder.wait(lambda: bool(seen), "the subscriber's note")
-    assert seen[0][0] != threading.get_ident()
-    assert seen[0][1] == "where it was subscribed to"
-    recorder.subscription.cancel()
-
-
-def test_no_alarm_is_set_for_each_batch() -> None:
-    timer = CountingTimer()
-    assert len(rsf.range_(2000).batch(2, seconds=10, timer=timer).to_list()) == 1000
-    assert timer.alarms.value == 1
-    assert timer.pending == 0
-
-
 # -- weight ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("demand", ["unbounded", "three", "one by one"])
+@pytest.mark.parametrize("demand", [rsf.UNBOUNDED, 3, 1])
 @pytest.mark.parametrize(
     ("elements", "batches"),
     [
@@ -245,22 +157,17 @@ def test_no_alarm_is_set_for_each_batch() -> None:
     ],
 )
 def test_no_batch_weighs_more_than_max_bytes_but_one_of_one_element(
-    elements: list[int], batches: list[list[int]], demand: str
+    elements: list[int], batches: list[list[int]], demand: int
 ) -> None:
-    if demand == "unbounded":
-        recorder = Recorder(request=rsf.UNBOUNDED)
-    else:
-        more = 3 if demand == "three" else 1
-        recorder = Recorder(request=more, on_next=lambda r, _x: r.subscription.request(more))
     stream = rsf.from_iterable(elements).batch(4, max_bytes=6, weigher=weigh)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, demand, on_next=lambda r, _x: r.subscription.request(demand))
     assert recorder.terminal == ("on_complete",)
     assert recorder.elements == batches
     recorder.check()
 
 
 def test_no_more_than_max_bytes_and_one_element_is_held() -> None:
-    setup = Setup(100, request=1, seconds=None, max_bytes=10, weigher=weigh)
+    setup = Setup(100, request=1, timed=False, max_bytes=10, weigher=weigh)
     assert setup.publisher.requests == [1]
     setup.next(4)
     setup.next(4)
@@ -296,11 +203,12 @@ def test_what_is_held_is_bounded_whatever_the_weights_and_the_demand(demand: int
             assert sum(held[:-1]) <= 20
             if len(given) % 5 == 0 and held and len(setup.batches) < asked:
                 count = len(setup.batches)
-                setup.pass_time(10, count + 1)
+                setup.timer.advance(10)
+                assert len(setup.batches) == count + 1
         if len(setup.batches) == asked:
             setup.request(demand)
             asked += demand
-    setup.recorder.subscription.cancel()
+    setup.cancel()
     flat = [x for batch in setup.batches for x in batch]
     assert flat == given[: len(flat)]
     assert any(len(batch) > 1 for batch in setup.batches)
@@ -309,16 +217,14 @@ def test_what_is_held_is_bounded_whatever_the_weights_and_the_demand(demand: int
 
 
 def test_what_a_weigher_raises_ends_the_stream() -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    rsf.range_(9).batch(2, max_bytes=99, weigher=lambda x: 1 // (5 - x)).subscribe(recorder)
+    stream = rsf.range_(9).batch(2, max_bytes=99, weigher=lambda x: 1 // (5 - x))
+    recorder = subscribed(stream, rsf.UNBOUNDED)
     assert recorder.elements == [[0, 1], [2, 3]]
     assert isinstance(recorder.error, ZeroDivisionError)
     recorder.check()
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
 def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> None:
     publisher = ManualPublisher(raising(KeyboardInterrupt()))
     recorder = subscribed(rsf.from_publisher(publisher).batch(3, seconds=1))
