@@ -45,9 +45,7 @@ def two(name: str) -> tuple[ManualPublisher, ManualPublisher, Recorder]:
 
 
 @pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_, rsf.merge_sorted])
-def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered(
-    combine: Callable[..., rsf.Stream[Any]],
-) -> None:
+def test_each_is_asked_again_when_three_quarters_were_delivered(combine: Any) -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(combine(a, b, prefetch=8))
     assert a.requests == b.requests == []  # nobody has asked yet
@@ -104,9 +102,7 @@ def test_an_error_overtakes_what_waits(name: str, failing: int) -> None:
     ],
 )
 @pytest.mark.parametrize("name", INNER)
-def test_what_is_no_publisher_is_a_type_error_naming_the_function(
-    name: str, returned: Any, words: str
-) -> None:
+def test_a_function_of_no_publisher_is_named(name: str, returned: Any, words: str) -> None:
     def give(_n: int) -> Any:
         return returned
 
@@ -120,9 +116,7 @@ def test_what_is_no_publisher_is_a_type_error_naming_the_function(
 
 @pytest.mark.parametrize("leaves", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("name", INNER)
-def test_what_the_function_raises_ends_it_and_cancels_all(
-    name: str, leaves: type[BaseException]
-) -> None:
+def test_what_the_function_raises_ends_it_and_cancels_all(name: str, leaves: Any) -> None:
     above, inner = ManualPublisher(), ManualPublisher()
 
     def fn(n: int) -> Any:
@@ -171,3 +165,47 @@ def test_thousands_of_publishers_do_not_recurse(name: str) -> None:
     assert recorder.terminal == ("on_complete",)
     assert len(recorder.elements) >= 2500
     assert recorder.max_depth == 1
+
+
+# -- zip ------------------------------------------------------------------------------------------
+def test_an_empty_one_completes_a_zip_without_a_request_and_cancels_the_others_once() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, rsf.empty(), b))
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert (a.subscribes, a.cancels) == (1, 1)
+    assert b.subscribes == 0  # by then it was over
+    recorder.subscription.cancel()
+    assert a.cancels == 1
+
+
+def test_zip_completes_as_soon_as_one_that_is_over_has_nothing_left() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), 2)
+    send(a, 1, 2)
+    a.subscriber.on_complete()
+    assert b.cancels == 0
+    send(b, 1)
+    assert recorder.terminal is None
+    send(b, 2)
+    assert recorder.signals[1:] == [("on_next", (1, 1)), ("on_next", (2, 2)), ("on_complete",)]
+    assert (a.cancels, b.cancels) == (0, 1)
+    send(b, 3)
+    b.subscriber.on_complete()
+    recorder.check()
+
+
+def test_the_end_of_the_one_that_is_behind_in_a_zip_is_seen_while_the_other_waits() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), rsf.UNBOUNDED)
+    send(a, 1, 2, 3)
+    send(b, 1)
+    b.subscriber.on_complete()
+    assert recorder.signals[1:] == [("on_next", (1, 1)), ("on_complete",)]
+    assert (a.cancels, b.cancels) == (1, 0)
+
+
+def test_one_that_is_ahead_in_a_zip_is_not_asked_further() -> None:
+    a = ManualPublisher()
+    subscribed(rsf.zip_(a, rsf.never(), prefetch=4), rsf.UNBOUNDED)
+    send(a, 1, 2, 3, 4)
+    assert a.requests == [4]
