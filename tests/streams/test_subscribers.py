@@ -14,7 +14,7 @@ import pytest
 
 import rstreams_fast as rf
 from rstreams_fast import AsyncSubscriber, SyncSubscriber
-from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone, wait_until
 from tests.rules.probes import ManualPublisher, raising, send
 from tests.streams.loops import executor_of
 
@@ -69,9 +69,7 @@ def test_only_false_itself_is_enough(make: Make, answer: object) -> None:
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_what_the_function_raises_cancels_and_is_reported_once(
-    make: Make, dropped: list[BaseException]
-) -> None:
+def test_what_the_function_raises_is_reported_once(make: Make, dropped: list[Any]) -> None:
     publisher = ManualPublisher()
     errors: list[BaseException] = []
     subscriber = make(fail, on_error=errors.append)
@@ -88,30 +86,21 @@ def test_what_the_function_raises_cancels_and_is_reported_once(
     assert errors == []  # that is for upstream's
 
 
-def test_an_error_that_nobody_looks_at_is_reported(
-    make: Make, dropped: list[BaseException]
-) -> None:
-    ended = threading.Event()
+def test_an_error_that_nobody_looks_at_is_reported(make: Make, dropped: list[Any]) -> None:
     subscriber = make(ignore)
-    start_thread(partial(_wait, subscriber.run, ended))
+    waiting = start_thread(partial(subscriber.run.result, DEADLINE))
     rf.error(ValueError("unseen")).subscribe(subscriber)
-    wait_for(ended, "the end")
-    del subscriber
+    with pytest.raises(ValueError, match="unseen"):
+        waiting.result()
+    del subscriber, waiting
     gc.collect()
     assert dropped == []  # the thread has seen it
     subscriber = make(ignore)
     rf.error(ValueError("unseen")).subscribe(subscriber)
-    while not subscriber.run.done:
-        threading.Event().wait(0.001)
+    wait_until(lambda run=subscriber.run: run.done, "the end")
     del subscriber
     gc.collect()
     assert [type(error) for error in dropped] == [ValueError]
-
-
-def _wait(run: rf.Run, ended: threading.Event) -> None:
-    with pytest.raises(ValueError, match="unseen"):
-        run.result(DEADLINE)
-    ended.set()
 
 
 def ignore(_element: Any) -> None:
@@ -128,9 +117,7 @@ def test_cancel_before_the_subscription_cancels_that(make: Make) -> None:
 
 
 @pytest.mark.parametrize("end", ["complete", "false", "failure", "cancel"])
-def test_nothing_of_the_user_is_kept_after_the_end(
-    make: Make, end: str, dropped: list[BaseException]
-) -> None:
+def test_nothing_of_the_user_stays_after_the_end(make: Make, end: str, dropped: list[Any]) -> None:
     def work(_element: int) -> bool:
         if end == "failure":
             fail(_element)
@@ -153,16 +140,11 @@ def test_nothing_of_the_user_is_kept_after_the_end(
     except (ValueError, CancelledError) as raised:
         raised.__traceback__ = None
 
-    def is_gone() -> bool:
-        gc.collect()
-        return gone() is None
-
-    while not is_gone() and end != "failure":  # the drain may be on its way out
-        threading.Event().wait(0.001)
+    if end != "failure":  # whose traceback is its function's
+        wait_gone(gone, "the function")  # the drain may be on its way out
     del subscriber, publisher
-    if end == "failure":  # the error's traceback is its function's
-        dropped.clear()
-        gc.collect()
+    dropped.clear()
+    gc.collect()
 
 
 def test_a_publisher_that_breaks_3_16_ends_it(make: Make, dropped: list[BaseException]) -> None:
@@ -246,9 +228,7 @@ def test_async_runs_on_the_executor_alone() -> None:
     assert {name.rpartition("_")[0] for name in threads} == {"the-pool"}
 
 
-def test_async_ends_with_an_error_where_the_executor_refuses_later(
-    dropped: list[BaseException],
-) -> None:
+def test_async_fails_where_the_executor_refuses_later(dropped: list[BaseException]) -> None:
     publisher = ManualPublisher()
     pool = ThreadPoolExecutor(1)
     errors: list[BaseException] = []
@@ -283,31 +263,6 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
     dropped.clear()
 
 
-class OwnMulticast(rf.MulticastProcessor[int]):
-    def on_next(self, element: int, /) -> None:
-        super().on_next(element * 10)
-
-
-class OwnReplay(rf.ReplayProcessor[int]):
-    def on_next(self, element: int, /) -> None:
-        super().on_next(element * 10)
-
-
-class OwnSerialized(rf.SerializedProcessor[int, int]):
-    def on_next(self, element: int, /) -> None:
-        super().on_next(element * 10)
-
-
-class OwnSync(rf.SyncSubscriber[int]):
-    def on_next(self, element: int, /) -> None:
-        super().on_next(element * 10)
-
-
-class OwnAsync(rf.AsyncSubscriber[int]):
-    def on_next(self, element: int, /) -> None:
-        super().on_next(element * 10)
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -319,16 +274,22 @@ class OwnAsync(rf.AsyncSubscriber[int]):
         lambda: rf.range_(3).map_blocking(abs),
     ],
 )
-@pytest.mark.parametrize("kind", [OwnMulticast, OwnReplay, OwnSerialized, OwnSync, OwnAsync])
-def test_the_on_next_of_a_subclass_is_called(
-    kind: Any, source: Callable[[], rf.Stream[int]]
-) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [rf.MulticastProcessor, rf.ReplayProcessor, rf.SerializedProcessor, SyncSubscriber,
+     AsyncSubscriber],
+)  # fmt: skip
+def test_the_on_next_of_a_subclass_is_called(kind: Any, source: Any) -> None:
+    class Own(kind):  # type: ignore[misc]
+        def on_next(self, element: int, /) -> None:
+            super().on_next(element * 10)
+
     seen: list[int] = []
-    if issubclass(kind, rf.SyncSubscriber | rf.AsyncSubscriber):
-        subscriber = kind(seen.append)
+    if issubclass(kind, SyncSubscriber | AsyncSubscriber):
+        subscriber = Own(seen.append)
         run = subscriber.run
     else:
-        subscriber = kind(count=3) if kind is OwnReplay else kind()
+        subscriber = Own(count=3) if kind is rf.ReplayProcessor else Own()
         run = rf.from_publisher(subscriber).for_each(seen.append)
     source().subscribe(subscriber)
     run.result(DEADLINE)
