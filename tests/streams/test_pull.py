@@ -12,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Forgetful, ManualPublisher, Plain, Recorder, send, subscribed
 
 
 class Tracked:
@@ -75,16 +75,15 @@ def test_cancel_does_not_wait_for_the_next_in_flight_and_leaves_closing_to_the_d
 def test_leaving_early_closes_the_source_exactly_once(end: str) -> None:
     source = Tracked()
     stream: Any = rsf.from_iterable(source.generator)
-    recorder = Recorder(request=100)
     if end == "take":
         stream = stream.take(3)
     elif end == "error":
         stream = stream.map(lambda x: 1 // (2 - x))
-    elif end == "cancel in on_next":
-        recorder = Recorder(request=100, on_next=lambda r, _x: r.subscription.cancel())
-    else:
-        recorder = Recorder(request=100, on_next=lambda _r, _x: 1 // 0)
-    stream.subscribe(recorder)
+    on_next: Any = {
+        "cancel in on_next": lambda r, _x: r.subscription.cancel(),
+        "subscriber raises": lambda _r, _x: 1 // 0,
+    }
+    recorder = subscribed(stream, 100, on_next=on_next.get(end))
     assert len(source.closed_in) == 1
     recorder.subscription.cancel()
     assert len(source.closed_in) == 1
@@ -123,9 +122,7 @@ def test_a_file_is_left_to_its_owner(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("where", ["source", "stage", "subscriber", "foreign stage"])
-def test_keyboard_interrupt_and_its_like_cancel_upstream_and_leave_through_the_call(
-    kind: type[BaseException], where: str
-) -> None:
+def test_what_is_no_exception_cancels_and_leaves_through_the_call(kind: Any, where: str) -> None:
     source = Tracked()
 
     def interrupt(x: int) -> int:
@@ -168,39 +165,26 @@ def test_keyboard_interrupt_and_its_like_cancel_upstream_and_leave_through_the_c
 
 
 def test_a_signal_interrupts_a_pipeline_of_c_callables() -> None:
-    recorder = Recorder()
+    class Silent(Plain):
+        on_next = staticmethod(abs)  # type: ignore[assignment]  # a C function
 
-    class Silent:
-        on_error = on_complete = staticmethod(lambda *_a: None)
-        on_next = staticmethod(abs)  # a C function
+    def interrupt(*_args: Any) -> None:
+        raise KeyboardInterrupt
 
-        def on_subscribe(self, subscription: Any) -> None:
-            recorder.subscription = subscription
-
-    rsf.range_(10**15).map(abs).filter(bool).subscribe(Silent())
-    previous = signal.signal(signal.SIGALRM, _interrupt)
+    subscriber = Silent()
+    rsf.range_(10**15).map(abs).filter(bool).subscribe(subscriber)
+    previous = signal.signal(signal.SIGALRM, interrupt)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(KeyboardInterrupt):
-            recorder.subscription.request(rsf.UNBOUNDED)
+            subscriber.subscription.request(rsf.UNBOUNDED)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
 
 
-def _interrupt(*_args: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def test_other_threads_run_while_an_endless_stream_does() -> None:
-    recorder = Recorder()
-    ticks = threading.Event()
-
-    class Counting(Recorder):
-        def on_next(self, element: Any, /) -> None:
-            pass
-
-    recorder = Counting()
+    recorder, ticks = Forgetful(), threading.Event()
     rsf.range_(10**15).map(abs).subscribe(recorder)
     working = start_thread(lambda: recorder.subscription.request(rsf.UNBOUNDED))
     start_thread(ticks.set)
