@@ -16,13 +16,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import (
-    DEADLINE,
-    HAS_GIL,
-    Element,
-    NoMoreThreads,
-    wait_for,
-)
+from tests.helpers import DEADLINE, HAS_GIL, Element, NoMoreThreads, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.stepping import steps
 from tests.streams.loops import executor_of, loop_thread
@@ -56,9 +50,7 @@ class Alive:
 
 @pytest.mark.parametrize("prefetch", [1, 4, 16])
 @pytest.mark.parametrize("upstream", ["same resource", "other thread"])
-def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
-    prefetch: int, upstream: str
-) -> None:
+def test_no_more_elements_are_alive_than_the_prefetch(prefetch: int, upstream: str) -> None:
     Alive.now = Alive.most = 0
 
     class Forgetting(Recorder):
@@ -75,14 +67,11 @@ def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
     assert Alive.most <= prefetch + 1  # and one that upstream's loop still has in hand
 
 
-# -- bytes -----------------------------------------------------------------------------------------
 def test_bytes_held_stay_below_max_bytes_plus_one_element() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len).subscribe(
-        recorder
-    )
-    sent = 0
-    held = 0
+    publisher = ManualPublisher()
+    stream = rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len)
+    recorder = subscribed(stream)
+    sent = held = 0
     while publisher.requested > sent:
         assert held < 10, "asked although max_bytes are held"
         assert publisher.requested == sent + 1, "more than one element asked for at a time"
@@ -107,7 +96,7 @@ def test_upstream_goes_on_within_the_byte_bound_while_an_element_is_worked_on() 
     wait_for(entered)
     publisher.subscriber.on_next(1)
     assert publisher.requested == 3  # asked by the thread that brought the element
-    publisher.subscriber.on_next(2)
+    send(publisher, 2)
     assert publisher.requested == 3  # 12 bytes are held
     leave.set()
     publisher.wait_requested(4)
@@ -147,7 +136,6 @@ def test_room_made_while_upstream_looks_for_some_is_asked_for() -> None:
         by_hand.run()
 
 
-# -- errors ----------------------------------------------------------------------------------------
 def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none() -> None:
     for step in steps():
         publisher, recorder = ManualPublisher(), Recorder(request=9)
@@ -164,7 +152,6 @@ def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none() 
         recorder.check()
 
 
-# -- resources -------------------------------------------------------------------------------------
 def test_process_pools_are_rejected() -> None:
     with ProcessPoolExecutor(1) as pool:
         with pytest.raises(TypeError, match="ProcessPoolExecutor"):
@@ -175,32 +162,35 @@ def test_process_pools_are_rejected() -> None:
 
 @pytest.mark.parametrize("where", ["publish_on", "loop", "subscribe_on", "subscribe_on foreign"])
 def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(where: str) -> None:
-    pool = ThreadPoolExecutor(1)
+    pool, loop = ThreadPoolExecutor(1), asyncio.new_event_loop()
     pool.shutdown()
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    loop = asyncio.new_event_loop()
     loop.close()
-    if where in ("publish_on", "loop"):
-        executor = pool if where == "publish_on" else loop
-        rsf.from_publisher(publisher).publish_on(executor).subscribe(recorder)
-        assert publisher.cancels == 1
-    elif where == "subscribe_on":
-        rsf.range_(3).subscribe_on(pool).subscribe(recorder)
-    else:
-        rsf.from_publisher(publisher).subscribe_on(pool).subscribe(recorder)
+    publisher = ManualPublisher()
+    foreign: rsf.Stream[int] = rsf.from_publisher(publisher)
+    stream = {
+        "publish_on": foreign.publish_on(pool),
+        "loop": foreign.publish_on(loop),
+        "subscribe_on": rsf.range_(3).subscribe_on(pool),
+        "subscribe_on foreign": foreign.subscribe_on(pool),
+    }[where]
+    recorder = subscribed(stream, 3)
+    assert publisher.cancels == (where in ("publish_on", "loop"))
     assert isinstance(recorder.error, RuntimeError)
     assert recorder.elements == []
     recorder.check()
 
 
-def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
+@pytest.mark.parametrize("kind", ["pool", "loop"])
+def test_work_that_is_accepted_and_dropped_cancels_upstream_and_signals_on_error(kind: str) -> None:
     blocked, leave = threading.Event(), threading.Event()
-    pool = ThreadPoolExecutor(1)
+    pool, loop = ThreadPoolExecutor(1), asyncio.new_event_loop()
     pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
     wait_for(blocked)
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+    publisher = ManualPublisher()
+    stream = rsf.from_publisher(publisher).publish_on(pool if kind == "pool" else loop)
+    recorder = subscribed(stream, 3)
     pool.shutdown(wait=False, cancel_futures=True)
+    loop.close()
     leave.set()
     recorder.wait_terminal()
     assert isinstance(recorder.error, RuntimeError)
@@ -210,11 +200,10 @@ def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_erro
 @pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
 def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bool) -> None:
     """A pool puts work in its queue, then fails to start one more thread, and raises."""
-
     blocked, leave = threading.Event(), threading.Event()
     with NoMoreThreads(1, taken=taken) as pool:
-        publisher, recorder = ManualPublisher(), Recorder(request=3)
-        rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+        publisher = ManualPublisher()
+        recorder = subscribed(rsf.from_publisher(publisher).publish_on(pool), 3)
         publisher.wait_requested(3)
         if not taken:
             pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
@@ -229,16 +218,6 @@ def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bo
     assert recorder.elements == ([1] if taken else [])
     assert isinstance(recorder.error, RuntimeError) is not taken
     assert publisher.cancels == (not taken)
-
-
-def test_work_that_a_loop_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
-    loop = asyncio.new_event_loop()
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    rsf.from_publisher(publisher).publish_on(loop).subscribe(recorder)
-    loop.close()
-    recorder.wait_terminal()
-    assert isinstance(recorder.error, RuntimeError)
-    assert publisher.cancels == 1
 
 
 class Immediate(Executor):
@@ -260,35 +239,21 @@ def test_an_executor_that_works_within_submit_does_not_nest() -> None:
     recorder.check()
 
 
-@pytest.mark.parametrize("kind", ["pool", "loop"])
+@pytest.mark.parametrize("kind", ["single", "loop"])
 @pytest.mark.parametrize("operator", ["publish_on", "subscribe_on"])
 def test_no_stream_starves_another_on_a_shared_executor(kind: str, operator: str) -> None:
-    class Endless(Recorder):
-        def __init__(self) -> None:
-            super().__init__(request=rsf.UNBOUNDED)
-            self.count = 0
-            self.plenty = threading.Event()
+    def take(element: int, plenty: threading.Event) -> None:
+        if element == 20_000:
+            plenty.set()
 
-        def on_next(self, element: Any, /) -> None:
-            self.count += 1
-            if self.count == 20_000:
-                self.plenty.set()
-
-    def go(executor: Any) -> None:
-        endless = [Endless() for _ in range(3)]
-        for recorder in endless:
-            getattr(rsf.range_(10**15), operator)(executor).subscribe(recorder)
-        for recorder in endless:
-            wait_for(recorder.plenty)
-        for recorder in endless:
-            recorder.subscription.cancel()
-
-    if kind == "loop":
-        with loop_thread() as loop:
-            go(loop)
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            go(pool)
+    with executor_of(kind) as executor:
+        stream = getattr(rsf.range_(10**15), operator)(executor)
+        plenties = [threading.Event() for _ in range(3)]
+        endless = [stream.for_each(functools.partial(take, plenty=each)) for each in plenties]
+        for each in plenties:
+            wait_for(each)
+        for run in endless:
+            run.cancel()
 
 
 @pytest.mark.usefixtures("slow_sources")
@@ -326,11 +291,9 @@ def test_an_own_worker_of_an_abandoned_subscription_ends_when_that_is_collected(
 def test_one_copied_context_per_boundary_entered_for_every_burst(executor: Any) -> None:
     variable = contextvars.ContextVar("variable", default="unset")
     seen: list[str] = []
-    recorder = Recorder()
     variable.set("at subscribe")
-    rsf.range_(4).publish_on(executor).map(lambda x: seen.append(variable.get()) or x).subscribe(
-        recorder
-    )
+    stream = rsf.range_(4).publish_on(executor).map(lambda x: seen.append(variable.get()) or x)
+    recorder = subscribed(stream)
     variable.set("later")
     for n in range(1, 5):
         recorder.subscription.request(1)
@@ -360,12 +323,8 @@ def test_subscribe_on_subscribes_and_asks_on_the_executor(executor: Any) -> None
             threads.add(threading.get_ident())
             super().subscribe(subscriber)
 
-        def request(self, n: int, /) -> None:
-            threads.add(threading.get_ident())
-            super().request(n)
-
-    publisher, recorder = Foreign(), Recorder(request=3)
-    rsf.from_publisher(publisher).subscribe_on(executor).subscribe(recorder)
+    publisher = Foreign(lambda _: threads.add(threading.get_ident()))
+    recorder = subscribed(rsf.from_publisher(publisher).subscribe_on(executor), 3)
     recorder.subscription.request(4)
     publisher.wait_requested(7)
     assert threading.get_ident() not in threads
@@ -434,10 +393,8 @@ def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> No
         recorder.subscription.cancel()
         return 1
 
-    stream = rsf.from_publisher(upstream).publish_on(
-        "caller", max_bytes=8, weigher=weigh_and_cancel
-    )
-    stream.subscribe(recorder)
+    how: Any = {"max_bytes": 8, "weigher": weigh_and_cancel}
+    rsf.from_publisher(upstream).publish_on("caller", **how).subscribe(recorder)
     upstream.wait_requested(1)
     element = Element()
     gone = weakref.ref(element)
