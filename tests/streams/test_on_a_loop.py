@@ -105,9 +105,7 @@ def test_what_a_call_sets_is_not_seen_by_the_next() -> None:
 
 @both
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_leaves_through_the_loop_and_ends_the_stream(
-    make: Any, kind: type[BaseException]
-) -> None:
+def test_an_interrupt_leaves_through_the_loop(make: Any, kind: type[BaseException]) -> None:
     def interrupt(n: int) -> int:
         if n == 1:
             raise kind
