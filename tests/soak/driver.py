@@ -95,23 +95,15 @@ class Soak:
     def run(self, seconds: float) -> None:
         """Run for so long; raise :class:`SoakFailed` at the first thing that is wrong."""
         until = time.monotonic() + seconds
-        with self._alarmed():
-            watchdog = Watchdog(LIMIT)
-            try:
-                self._run(watchdog, until)
-            finally:
-                watchdog.close()
+        with self._alarmed(), contextlib.closing(Watchdog(LIMIT)) as watchdog:
+            self._run(watchdog, until)
 
     def again(self, name: str, chance: str, seconds: float) -> None:
         """Run one scenario on one chance, over and over: threads decide, too."""
         until = time.monotonic() + seconds
-        with self._alarmed():
-            watchdog = Watchdog(LIMIT)
-            try:
-                while time.monotonic() < until:
-                    self._once(watchdog, name, chance, exactly=self.runs[name] > WARM_UP)
-            finally:
-                watchdog.close()
+        with self._alarmed(), contextlib.closing(Watchdog(LIMIT)) as watchdog:
+            while time.monotonic() < until:
+                self._once(watchdog, name, chance, exactly=self.runs[name] > WARM_UP)
 
     def _run(self, watchdog: Watchdog, until: float) -> None:
         number = 0

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from tests.helpers import DEADLINE, TestThread, start_thread
+from tests.streams.loops import loop_thread
 
 
 class Chance(random.Random):
@@ -38,7 +40,7 @@ class Place:
         self._threads: list[TestThread[Any]] = []
         self._pool: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_thread: threading.Thread | None = None
+        self._stack = ExitStack()  # ends the loop
         self._wrong: list[str] = []
 
     def thread(self, work: Callable[..., Any], *args: Any) -> TestThread[Any]:
@@ -56,12 +58,8 @@ class Place:
         """A running loop on a thread of its own."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = self._stack.enter_context(loop_thread())
                 self._loop.set_exception_handler(self._told)
-                self._loop_thread = threading.Thread(
-                    target=self._loop.run_forever, name="soak-loop", daemon=True
-                )
-                self._loop_thread.start()
             return self._loop
 
     def _told(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -92,11 +90,8 @@ class Place:
         finally:
             if self._pool is not None:
                 self._pool.shutdown()
-            if self._loop is not None and self._loop_thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._loop_thread.join(DEADLINE)
-                self._loop.close()
-            self._pool = self._loop = self._loop_thread = None
+            self._stack.close()
+            self._pool = self._loop = None
 
     def _await_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
         until = time.monotonic() + self._patience

@@ -41,8 +41,6 @@ def scenario(run: Scenario) -> Scenario:
 
 
 # -- primitives ------------------------------------------------------------------------------------
-
-
 @scenario
 def requests_and_fulfils(chance: Chance, place: Place) -> None:
     """Several ask, several deliver, several end: the sums agree, and one end counts."""
@@ -320,8 +318,6 @@ def serializer(chance: Chance, place: Place) -> None:
 
 
 # -- streams: what they make of elements, the random pipelines judge -------------------------------
-
-
 async def _later(element: Any) -> Any:
     if element.number % 7 == 0:
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from tests.soak.driver import WARM_UP, Soak, SoakFailed
 from tests.soak.ledger import Element, Ledger, Reader
 from tests.soak.leftovers import Memory
 from tests.soak.place import Chance, Place
-from tests.soak.scenarios import SCENARIOS
+from tests.soak.scenarios import SCENARIOS, Upstream
 
 
 @pytest.mark.parametrize("chance", range(8))
@@ -67,18 +67,6 @@ def leaks_a_thread(chance: Chance, place: Place) -> None:
     threading.Thread(target=stop.wait, name="planted", daemon=True).start()
 
 
-def leaks_an_object(chance: Chance, place: Place) -> None:
-    kept.append(rsf.range_(3))
-
-
-def leaks_an_element(chance: Chance, place: Place) -> None:
-    kept.append(Element("a", 0))
-
-
-def leaks_a_file(chance: Chance, place: Place) -> None:
-    kept.append(os.open(os.devnull, os.O_RDONLY))
-
-
 def leaks_a_task(chance: Chance, place: Place) -> None:
     async def start() -> None:
         kept.append(asyncio.ensure_future(asyncio.sleep(60)))
@@ -116,9 +104,12 @@ PLANTED = {
     "an element is doubled": (_through(lambda xs: [*xs, xs[-1]]), "came again"),
     "elements change places": (_through(lambda xs: [xs[1], xs[0], *xs[2:]]), "came too early"),
     "a thread": (leaks_a_thread, "left behind: thread 'planted'"),
-    "an object": (leaks_an_object, "1 of rstreams_fast.streams.stream.Stream"),
-    "an element": (leaks_an_element, "1 of tests.soak.ledger.Element"),
-    "a file": (leaks_a_file, "1 open files"),
+    "an object": (
+        lambda *_: kept.append(rsf.range_(3)),
+        "1 of rstreams_fast.streams.stream.Stream",
+    ),
+    "an element": (lambda *_: kept.append(Element("a", 0)), "1 of tests.soak.ledger.Element"),
+    "a file": (lambda *_: kept.append(os.open(os.devnull, os.O_RDONLY)), "1 open files"),
     "a task": (leaks_a_task, "tasks are left on the loop"),
     "raised in a thread": (raises_in_a_thread, r"ValueError\('planted'\) left thread"),
     "raised in a finalizer": (raises_where_nobody_takes_it, "raised where nobody could take it"),
@@ -170,13 +161,6 @@ def test_looking_at_memory_uses_none() -> None:
 
 
 def test_a_subscriber_sees_what_breaks_the_rules() -> None:
-    class Upstream:
-        def request(self, n: int) -> None:
-            pass
-
-        def cancel(self) -> None:
-            pass
-
     reader = Reader()
     asking = Asking(reader)
     asking.on_subscribe(Upstream())
