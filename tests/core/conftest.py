@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +28,10 @@ if sys.implementation.name != "cpython":
 elif FREE_THREADED and sys.version_info < (3, 14):  # cffi cannot do without a GIL before that
     del MODULES["cffi"]
 BACKENDS = list(MODULES)
+CLASSES = (
+    *("BurstIterator", "CallWindow", "DemandCounter", "FusedRun", "Latch"),
+    *("RecordRing", "SignalSerializer", "SpscRing", "Wip"),
+)
 
 
 def load(name: str) -> Any:
@@ -43,6 +49,12 @@ def at_once() -> Iterator[None]:
 @pytest.fixture(params=BACKENDS)
 def core(request: pytest.FixtureRequest) -> Any:
     return load(request.param)
+
+
+def all_gone(watched: Iterable[weakref.ref[Any]]) -> bool:
+    """Whether nothing keeps any of it, but garbage in cycles."""
+    gc.collect()
+    return all(ref() is None for ref in watched)
 
 
 def call_once_in_place_of(

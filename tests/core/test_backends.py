@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
 import pickle
@@ -12,20 +11,9 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from tests.core.conftest import BACKENDS, load
+from tests.core.conftest import BACKENDS, CLASSES, load
 from tests.helpers import run_python
-
-NAMES = (
-    "BurstIterator",
-    "CallWindow",
-    "DemandCounter",
-    "FusedRun",
-    "Latch",
-    "RecordRing",
-    "SignalSerializer",
-    "SpscRing",
-    "Wip",
-)
+from tests.rules.probes import Plain
 
 
 def run(program: str, backend: str | None) -> subprocess.CompletedProcess[str]:
@@ -39,7 +27,7 @@ def test_the_environment_chooses(backend: str) -> None:
     program = (
         "from rstreams_fast import core; import rstreams_fast;"
         f"import {load(backend).__name__} as module;"
-        f"assert all(getattr(core, n) is getattr(module, n) for n in {NAMES});"
+        f"assert all(getattr(core, n) is getattr(module, n) for n in {CLASSES});"
         "assert rstreams_fast.backend == core.backend; print(core.backend)"
     )
     done = run(program, backend)
@@ -91,26 +79,18 @@ def test_nothing_heavy_is_imported_and_no_thread_started(backend: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_name_is_looked_for_once(backend: str) -> None:
-    module = load(backend)
-    assert all(getattr(module, name) is vars(module)[name] for name in NAMES)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_unknown_name_is_an_attribute_error(backend: str) -> None:
+def test_a_name_is_looked_for_once_and_an_unknown_one_is_an_attribute_error(core: Any) -> None:
+    assert all(getattr(core, name) is vars(core)[name] for name in CLASSES)
     with pytest.raises(AttributeError, match="nonsense"):
-        load(backend).nonsense  # noqa: B018
+        core.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_backends_have_one_face(backend: str, name: str) -> None:
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_backends_have_one_face(core: Any, name: str) -> None:
     def face(cls: type) -> set[str]:
         return {n for n in dir(cls) if not n.startswith("_")}
 
-    specification = getattr(load("python"), name)
-    ours = getattr(load(backend), name)
+    specification, ours = getattr(load("python"), name), getattr(core, name)
     instance_attributes = {
         "CallWindow": {"failure", "max_pending", "max_running", "on_further_failure", "started"},
         "FusedRun": {"error", "pulled", "refund"},
@@ -129,27 +109,13 @@ def test_the_gil_stays_off() -> None:
     assert done.stdout.strip() == "False"
 
 
-def bare(arguments: ast.arguments) -> str:
-    some = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    for argument in (*some, arguments.vararg, arguments.kwarg):
-        if argument is not None:
-            argument.annotation = None
-    return f"({ast.unparse(arguments)})"
-
-
 def signature_of(function: Any) -> tuple[bool, str]:
-    function = getattr(function, "fget", function)
-    signature = inspect.signature(function)
-    parameters = [
-        each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()
-    ]
-    written = str(inspect.Signature(parameters))
-    (definition,) = ast.parse(f"def f{written}: ...").body
-    assert isinstance(definition, ast.FunctionDef)
-    return inspect.iscoroutinefunction(function), bare(definition.args)
+    parameters = inspect.signature(function).parameters.values()
+    bare = inspect.Signature([each.replace(annotation=each.empty) for each in parameters])
+    return inspect.iscoroutinefunction(function), str(bare)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_the_backends_take_the_same_arguments(core: Any, name: str) -> None:
     """What they are made of, which compiled classes do not tell, is tried wherever they are."""
     specification, ours = getattr(load("python"), name), getattr(core, name)
@@ -178,23 +144,16 @@ def test_without_cffi_the_package_works_and_its_backend_names_the_extra() -> Non
     assert "pip install 'rstreams_fast[cffi]'" in done.stderr
 
 
-class Subscriber:
-    def on_subscribe(self, subscription: Any) -> None: ...
-    def on_next(self, element: Any) -> None: ...
-    def on_error(self, error: BaseException) -> None: ...
-    def on_complete(self) -> None: ...
-
-
 SUBCLASSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "DemandCounter": ((3,), {}),
     "RecordRing": (("i4",), {"capacity": 3}),
     "SpscRing": ((), {"capacity": 3}),
-    "SignalSerializer": ((Subscriber(),), {"capacity": 3}),
+    "SignalSerializer": ((Plain(),), {"capacity": 3}),
 }
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("name", [*SUBCLASSED, "FusedRun", "Latch", "Wip"])
+@pytest.mark.parametrize("name", [*SUBCLASSED, "BurstIterator", "FusedRun", "Latch", "Wip"])
 def test_a_live_object_is_not_copied(core: Any, name: str, duplicate: Any) -> None:
     run = ((), (), print, core.DemandCounter()), dict[str, Any]()
     arguments, options = SUBCLASSED.get(name, run if name == "FusedRun" else ((), {}))

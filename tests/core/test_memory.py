@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.core.conftest import all_gone
 from tests.helpers import Element
-from tests.rules.probes import ManualPublisher
+from tests.rules.probes import ManualPublisher, Plain
 
 #: Deeper than the stack of C is, where the compiled backend frees its own.
 DEEP = {True: 100_000, False: 20_000}
 
 
-class Subscriber:
-    def __init__(self) -> None:
-        self.serializer: Any = None
-
-    def on_subscribe(self, subscription: Any) -> None:
-        pass
-
-    def on_next(self, element: Any) -> None:
-        pass
-
-    def on_error(self, error: BaseException) -> None:
-        pass
-
-    def on_complete(self) -> None:
-        pass
-
-
-def test_a_ring_that_contains_itself_is_collected(core: Any) -> None:
-    for fill in (1, 3, 4):
-        ring = core.SpscRing(4)
-        ring.offer_many([0] * 3)
-        ring.poll_many(3)  # so that the elements wrap round
-        elements = [Element() for _ in range(fill)]
-        for element in elements:
-            element.ring = ring  # type: ignore[attr-defined]
-        assert ring.offer_many(elements) == fill
-        watched = [weakref.ref(x) for x in (*elements, ring)]
-        del ring, elements, element
-        gc.collect()
-        assert [ref() for ref in watched] == [None] * len(watched)
+@pytest.mark.parametrize("fill", [1, 3, 4])
+def test_a_ring_that_contains_itself_is_collected(core: Any, fill: int) -> None:
+    ring = core.SpscRing(4)
+    ring.offer_many([0] * 3)
+    ring.poll_many(3)  # so that the elements wrap round
+    elements = [Element() for _ in range(fill)]
+    for element in elements:
+        element.ring = ring  # type: ignore[attr-defined]
+    assert ring.offer_many(elements) == fill
+    watched = [weakref.ref(x) for x in (*elements, ring)]
+    del ring, elements, element
+    assert all_gone(watched)
 
 
 def in_its_error(core: Any) -> Any:
@@ -55,9 +39,9 @@ def in_its_error(core: Any) -> Any:
 
 
 def in_its_subscriber(core: Any) -> Any:
-    subscriber = Subscriber()
-    subscriber.serializer = core.SignalSerializer(subscriber)
-    return subscriber.serializer
+    subscriber = Plain()
+    subscriber.subscription = core.SignalSerializer(subscriber)
+    return subscriber.subscription
 
 
 def in_its_stage_and_slot(core: Any) -> Any:
@@ -71,9 +55,7 @@ def in_its_stage_and_slot(core: Any) -> Any:
 
 @pytest.mark.parametrize("make", [in_its_error, in_its_subscriber, in_its_stage_and_slot])
 def test_what_is_kept_by_what_it_keeps_is_collected(core: Any, make: Any) -> None:
-    watched = weakref.ref(make(core))
-    gc.collect()
-    assert watched() is None
+    assert all_gone([weakref.ref(make(core))])
 
 
 def test_the_collector_sees_what_a_ring_holds_and_nothing_else(core: Any) -> None:
@@ -106,26 +88,26 @@ def test_no_weak_reference_leads_to_a_ring_that_drops_its_elements(core: Any) ->
     assert found == [None]
 
 
-def test_a_chain_of_rings_is_freed_without_overflowing_the_stack(core: Any) -> None:
-    ring = None
-    for _ in range(DEEP[core.__name__.endswith("_cython")]):
-        outer = core.SpscRing(1)
-        outer.offer(ring or 1)
-        ring = outer
-    watched = weakref.ref(ring)
-    del ring, outer
-    gc.collect()
-    assert watched() is None
+def ring_around(core: Any, inner: Any) -> Any:
+    ring = core.SpscRing(1)
+    ring.offer(inner)
+    return ring
 
 
-def test_a_chain_of_runs_is_freed_without_overflowing_the_stack(core: Any) -> None:
-    slot: Any = print
+def run_into(core: Any, slot: Any) -> Any:
+    return core.FusedRun(None, (), slot, core.DemandCounter()).push
+
+
+@pytest.mark.parametrize("around", [ring_around, run_into])
+def test_a_chain_is_freed_without_overflowing_the_stack(
+    core: Any, around: Callable[[Any, Any], Any]
+) -> None:
+    chain: Any = print
     for _ in range(DEEP[core.__name__.endswith("_cython")]):
-        slot = core.FusedRun(None, (), slot, core.DemandCounter()).push
-    watched = weakref.ref(slot.__self__)
-    del slot
-    gc.collect()
-    assert watched() is None
+        chain = around(core, chain)
+    watched = weakref.ref(chain.__self__ if around is run_into else chain)
+    del chain
+    assert all_gone([watched])
 
 
 def test_the_collector_sees_what_a_mailbox_holds(core: Any) -> None:
@@ -134,31 +116,27 @@ def test_the_collector_sees_what_a_mailbox_holds(core: Any) -> None:
     queued = Element()
     seen = []
 
-    class Looking(Subscriber):
-        def on_next(self, element: Any) -> None:
-            if element == "first":
-                serializer.on_next(queued)
-                gc.collect()
-                seen.append(any(x is queued for x in gc.get_referents(serializer)))
-            else:
-                seen.append(any(x is queued for x in gc.get_referents(serializer)))
+    def look(element: Any) -> None:
+        if element == "first":
+            serializer.on_next(queued)
+            gc.collect()
+        seen.append(any(x is queued for x in gc.get_referents(serializer)))
 
-    serializer = core.SignalSerializer(Looking())
+    serializer = core.SignalSerializer(Plain(look))
     serializer.on_next("first")
     assert seen == [True, False]
 
 
-@pytest.mark.parametrize("end", ["cancel", "on_complete", "on_error"])
-def test_spec313_a_serializer_that_has_ended_keeps_nobody(core: Any, end: str) -> None:
-    subscriber, upstream = Subscriber(), ManualPublisher()
+@pytest.mark.parametrize(
+    "end", [("cancel",), ("on_complete",), ("on_error", ValueError())], ids=lambda end: end[0]
+)
+def test_spec313_a_serializer_that_has_ended_keeps_nobody(core: Any, end: tuple[Any, ...]) -> None:
+    subscriber, upstream = Plain(), ManualPublisher()
     watched = [weakref.ref(subscriber), weakref.ref(upstream)]
     serializer = core.SignalSerializer(subscriber)
     serializer.on_subscribe(upstream)
     serializer.on_next(1)
-    if end == "on_error":
-        serializer.on_error(ValueError())
-    else:
-        getattr(serializer, end)()
+    name, *error = end
+    getattr(serializer, name)(*error)
     del subscriber, upstream
-    gc.collect()
-    assert [ref() for ref in watched] == [None, None]
+    assert all_gone(watched)
