@@ -7,9 +7,10 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,12 +18,7 @@ import rstreams_fast as rf
 from rstreams_fast.cli import main
 from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
-from tests.broken.publishers import (
-    CorrectSubscription,
-    IgnoresDemand,
-    takes,
-    with_subscription,
-)
+from tests.broken.publishers import CorrectSubscription, IgnoresDemand, takes, with_subscription
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox
 from tests.helpers import run_python
 
@@ -39,11 +35,47 @@ class Kept:
         return rf.range_(elements)
 
 
-class Broken:
-    silence = 0.02
+def kept(**members: Any) -> type[Kept]:
+    """One like it, but for these members."""
+    return type("Target", (Kept,), members)
 
-    def create_publisher(self, elements: int) -> Any:
-        return with_subscription(IgnoresDemand)(elements)
+
+def calls(call: Callable[..., object], *arguments: object, **more: object) -> type[Kept]:
+    """One whose hook makes this call instead."""
+    return kept(create_publisher=lambda _self, _elements: call(*arguments, **more))
+
+
+def publishes(subscription: type[CorrectSubscription], **members: Any) -> type[Kept]:
+    """One whose publishers give such subscriptions."""
+    publisher = with_subscription(subscription)
+    return kept(create_publisher=lambda _self, elements: publisher(elements), **members)
+
+
+def asks(subscriber: type[CorrectSubscriber], **members: Any) -> type:
+    """One that makes such subscribers; of a puppet, those of a whitebox."""
+    hook = f"create_{'whitebox_' * issubclass(subscriber, CorrectWhitebox)}subscriber"
+    return type("Target", (), {hook: lambda _self, *probe: subscriber(*probe), **members})
+
+
+def raises(kind: type[BaseException], *arguments: object) -> NoReturn:
+    raise kind(*arguments)
+
+
+Broken = publishes(IgnoresDemand)
+RaisesForText = publishes(takes("1"))
+AsksForStrict = kept(fail_on="strict")
+WrongSetting = kept(max_elements="3")
+HasAllTime = kept(timeout=threading.TIMEOUT_MAX)
+HasNoFailedPublisher = kept(create_failed_publisher=None)
+AsksItsServer = kept(timeout=property(lambda _self: raises(OSError, "no connection")))
+HasAServerBehindItsHook = kept(create_publisher=property(lambda _self: raises(OSError)))
+CannotRun = calls(raises, OSError, "no connection")
+LeavesWhenAsked = calls(sys.exit, 0)
+SkipsWhenAsked = calls(pytest.skip, "no server")
+RaisesCtrlCWhenAsked = calls(raises, KeyboardInterrupt)
+SubscribeLeaves = calls(SimpleNamespace, subscribe=lambda _subscriber: sys.exit(3))
+#: It breaks a rule, and the message shows its element.
+SpeaksJapanese = calls(SimpleNamespace, subscribe=lambda one: one.on_next("\u65e5\u672c"))
 
 
 class EndsItsThread(Kept):
@@ -54,22 +86,10 @@ class EndsItsThread(Kept):
         return super().create_publisher(elements)
 
 
-class CannotRun:
+class IsInterrupted(Kept):
     def create_publisher(self, elements: int) -> Any:
-        raise OSError("no connection")
-
-
-class AsksForStrict(Kept):
-    fail_on = "strict"
-
-
-class RaisesForText(Kept):
-    def create_publisher(self, elements: int) -> Any:
-        return with_subscription(takes("1"))(elements)
-
-
-class WrongSetting(Kept):
-    max_elements = "3"
+        signal.raise_signal(signal.SIGINT)  # which the main thread handles
+        return super().create_publisher(elements)
 
 
 class WrongVerification(PublisherVerification):
@@ -86,25 +106,8 @@ class NeedsArguments:
     create_publisher = Kept.create_publisher
 
 
-class NeedsArgumentsToVerify(PublisherVerification):
+class NeedsArgumentsToVerify(NeedsArguments, PublisherVerification):
     __test__ = False
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    create_publisher = Kept.create_publisher
-
-
-class AsksItsServer(Kept):
-    @property
-    def timeout(self) -> float:
-        raise OSError("no connection")
-
-
-class HasAServerBehindItsHook:
-    @property
-    def create_publisher(self) -> Any:
-        raise OSError("no connection")
 
 
 class LeavesWhenMade(Kept):
@@ -112,131 +115,47 @@ class LeavesWhenMade(Kept):
         sys.exit(0)
 
 
-class LeavesWhenAsked:
-    def create_publisher(self, elements: int) -> Any:
-        sys.exit(0)
-
-
-class SkipsWhenAsked:
-    def create_publisher(self, elements: int) -> Any:
-        pytest.skip("no server")
-
-
-class RaisesCtrlCWhenAsked:
-    def create_publisher(self, elements: int) -> Any:
+class Interrupted(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
         raise KeyboardInterrupt
 
 
-class IsInterrupted(Kept):
-    def create_publisher(self, elements: int) -> Any:
-        signal.raise_signal(signal.SIGINT)  # which the main thread handles
-        return super().create_publisher(elements)
+class Cancelled(CorrectSubscriber):
+    def on_next(self, element: Any, /) -> None:
+        raise asyncio.CancelledError
 
 
-class RequestRaisesCtrlC(Kept):
-    def create_publisher(self, elements: int) -> Any:
-        class Subscription(CorrectSubscription):
-            def request(self, n: Any, /) -> None:
-                raise KeyboardInterrupt
-
-        return with_subscription(Subscription)(elements)
+class AskingForZero(CorrectSubscriber):
+    def begin(self) -> None:
+        self.ask(0)
 
 
-class RequestRaisesCtrlCInALoop(RequestRaisesCtrlC):
-    asyncio_bound = True
+class Failing(CorrectWhitebox):
+    def trigger_request(self, n: int, /) -> None:
+        raise OSError("no connection")
 
 
-class SubscribeLeaves(Kept):
-    def create_publisher(self, elements: int) -> Any:
-        class Publisher:
-            def subscribe(self, subscriber: Any, /) -> None:
-                sys.exit(3)
-
-        return Publisher()
+class Async(CorrectWhitebox):
+    async def trigger_request(self, n: int, /) -> None:  # type: ignore[override]
+        self.ask(n)
 
 
-class OnNextIsCancelled:
-    silence = 0.02
-
-    def create_subscriber(self) -> Any:
-        class Subscriber(CorrectSubscriber):
-            def on_next(self, element: Any, /) -> None:
-                raise asyncio.CancelledError
-
-        return Subscriber()
-
-
-class HasNoFailedPublisher(Kept):
-    create_failed_publisher = None
-
-
-class HasAllTime(Kept):
-    timeout = threading.TIMEOUT_MAX
-
-
-class RequestsZero:
-    silence = 0.02
-    timeout = 0.3
-
-    def create_subscriber(self) -> Any:
-        class Subscriber(CorrectSubscriber):
-            def begin(self) -> None:
-                self.ask(0)
-
-        return Subscriber()
-
-
-class PuppetFails:
-    timeout = 1.0
-
-    def create_whitebox_subscriber(self, probe: Any) -> Any:
-        class Subscriber(CorrectWhitebox):
-            def trigger_request(self, n: int, /) -> None:
-                raise OSError("no connection")
-
-        return Subscriber(probe)
-
-
-class PuppetIsAsync:
-    timeout = 1.0
-
-    def create_whitebox_subscriber(self, probe: Any) -> Any:
-        class Subscriber(CorrectWhitebox):
-            async def trigger_request(self, n: int, /) -> None:  # type: ignore[override]
-                self.ask(n)
-
-        return Subscriber(probe)
-
-
-class SpeaksJapanese:
-    """Breaks a rule, and the message shows its element."""
-
-    def create_publisher(self, elements: int) -> Any:
-        class Publisher:
-            def subscribe(self, subscriber: Any, /) -> None:
-                subscriber.on_next("\u65e5\u672c")
-
-        return Publisher()
+RequestRaisesCtrlC = publishes(Interrupted)
+RequestRaisesCtrlCInALoop = publishes(Interrupted, asyncio_bound=True)
+OnNextIsCancelled = asks(Cancelled, silence=0.02)
+RequestsZero = asks(AskingForZero, silence=0.02, timeout=0.3)
+PuppetFails = asks(Failing, timeout=1.0)
+PuppetIsAsync = asks(Async, timeout=1.0)
 
 
 class Nothing:
     pass
 
 
-class AllFour:
-    silence = 0.02
-
-    def create_publisher(self, elements: int) -> Any:
-        return rf.range_(elements)
-
-    def create_subscriber(self) -> Any:
-        return CorrectSubscriber()
-
-    def create_whitebox_subscriber(self, probe: Any) -> Any:
-        return CorrectWhitebox(probe)
-
-    def create_identity_processor(self, buffer_size: int) -> Any:
-        return CorrectProcessor(buffer_size)
+class AllFour(Kept):
+    create_subscriber = staticmethod(CorrectSubscriber)
+    create_whitebox_subscriber = staticmethod(CorrectWhitebox)
+    create_identity_processor = staticmethod(CorrectProcessor)
 
 
 instance = Kept()
@@ -290,9 +209,7 @@ def test_a_module_may_have_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tck(module.__name__, "--only", "1.1") == 0
 
 
-def test_what_breaks_a_rule_exits_with_1_and_says_how(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_breaks_a_rule_exits_with_1_and_says_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert tck(f"{HERE}:Broken", "--only", SPEC101) == 1
     said = capsys.readouterr().out
     assert f"check:    {SPEC101} (grade spec)" in said
@@ -395,10 +312,7 @@ def test_what_an_implementation_raises_or_calls_breaks_its_rule(
 
 @pytest.mark.parametrize(
     ("target", "rule", "says"),
-    [
-        ("HasNoFailedPublisher", "1.9", " not applicable"),
-        ("HasAllTime", "1.1", " kept"),
-    ],
+    [("HasNoFailedPublisher", "1.9", " not applicable"), ("HasAllTime", "1.1", " kept")],
 )
 def test_what_a_target_may_say(
     target: str, rule: str, says: str, capsys: pytest.CaptureFixture[str]
