@@ -28,8 +28,8 @@ from rstreams_fast.errors import (
     RingClosed,
     StageReturnedNoneError,
 )
-from tests.core.conftest import BACKENDS, load
-from tests.helpers import Problem, run_python, start_thread, wait_for
+from tests.core.conftest import BACKENDS, all_gone, load
+from tests.helpers import Element, Living, Problem, run_python, start_thread, wait_for
 
 C_LOOP = Path(__file__).parents[2] / "rstreams_fast" / "core" / "_cython" / "fused.pyx"
 
@@ -52,10 +52,18 @@ def wrap(request: pytest.FixtureRequest) -> Wrap:
     return functools.partial if request.param == "other callables" else lambda function: function
 
 
-def run_all(core: Any, source: Any, program: Any, *, demand: int = UNBOUNDED) -> list[Any]:
+def make_run(
+    core: Any, source: Any, program: Any = (), slot: Any = None, demand: int = UNBOUNDED
+) -> Any:
+    """A run with a demand of its own, and without a slot one of a collector."""
+    slot = Collector().on_next if slot is None else slot
+    return core.FusedRun(source, program, slot, core.DemandCounter(demand))
+
+
+def run_all(core: Any, source: Any, program: Any) -> list[Any]:
     """Drain and finish with ample demand; return what came out."""
     collector = Collector()
-    run = core.FusedRun(source, program, collector.on_next, core.DemandCounter(demand))
+    run = make_run(core, source, program, collector.on_next)
     status = RunStatus.MORE
     while status is RunStatus.MORE:
         status = run.drain(50)
@@ -142,7 +150,7 @@ def test_a_last_stage_that_has_skipped_what_it_will_passes_the_rest(
     """Before, while and after a drain is generated, which it may be left out of."""
     collector, ring = Collector(), core.SpscRing(1024)
     slots = {"call": collector.on_next, "append": collector.seen.append, "ring": ring}
-    run = core.FusedRun(range(400), last(skipped), slots[slot], core.DemandCounter(UNBOUNDED))
+    run = make_run(core, range(400), last(skipped), slots[slot])
     while run.drain(90) is RunStatus.MORE:
         pass
     assert run.finish() is RunStatus.DONE
@@ -176,21 +184,19 @@ def test_spec213_none_from_a_stage_names_stage_and_function(
 
     seed = () if op == "map" else (1000,) if at == 0 else (MISSING,)
     program = (("map", wrap(int)), (op, wrap(absent_minded), *seed))
-    demand = core.DemandCounter(UNBOUNDED)
-    run = core.FusedRun(iter(range(100)), program, Collector().on_next, demand)
+    run = make_run(core, iter(range(100)), program)
     assert at == 0 or run.drain(20) is RunStatus.MORE
     assert run.drain(20) is RunStatus.FAILED
     assert isinstance(run.error, StageReturnedNoneError)
-    assert "stage 2" in str(run.error)
-    assert op in str(run.error)
-    assert wrap is functools.partial or "absent_minded" in str(run.error)
+    name = "" if wrap is functools.partial else "absent_minded"
+    assert all(word in str(run.error) for word in ("stage 2", op, name))
     assert run.pulled == at + 1
 
 
 def test_scan_and_reduce_have_a_seed_that_is_not_shared(core: Any) -> None:
     program = (("batch", 2), ("scan", lambda a, b: [*a, *b], []))
-    assert run_all(core, range(4), program) == [[0, 1], [0, 1, 2, 3]]
-    assert run_all(core, range(4), program) == [[0, 1], [0, 1, 2, 3]]
+    for _ in range(2):
+        assert run_all(core, range(4), program) == [[0, 1], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +246,7 @@ def test_numbers_of_any_kind_are_counts(core: Any) -> None:
         for name in ("take", "batch", "skip"):
             whole = run_all(core, iter(range(250)), ((name, 100),))
             assert run_all(core, iter(range(250)), ((name, n),)) == whole
-        program = (("batch", n), ("batch", n))
-        assert core.FusedRun(None, program, print, core.DemandCounter()).ratio == 10_000
+        assert make_run(core, None, (("batch", n), ("batch", n))).ratio == 10_000
 
 
 def test_source_slot_and_demand_are_checked(core: Any) -> None:
@@ -257,24 +262,16 @@ def test_source_slot_and_demand_are_checked(core: Any) -> None:
         make(3, demand=core.DemandCounter())
 
 
-# -- demand ---------------------------------------------------------------------------------------
-
-
+# -- demand and ends ------------------------------------------------------------------------------
 def test_a_cancel_from_another_thread_stops_it(core: Any, wrap: Wrap) -> None:
-    def endless() -> Iterator[int]:
-        while True:
-            yield 1
-
     begun = threading.Event()
     demand = core.DemandCounter(UNBOUNDED)
-    run = core.FusedRun(endless(), (("map", wrap(int)),), wrap(lambda _: begun.set()), demand)
+    endless = (1 for _ in itertools.count())
+    run = core.FusedRun(endless, (("map", wrap(int)),), wrap(lambda _: begun.set()), demand)
     thread = start_thread(lambda: run.drain(UNBOUNDED))
     wait_for(begun)
     demand.cancel()
     assert thread.result() is RunStatus.CANCELLED
-
-
-# -- ends -----------------------------------------------------------------------------------------
 
 
 def test_an_empty_iterator_may_have_more_later(core: Any) -> None:
@@ -291,7 +288,7 @@ def test_an_empty_iterator_may_have_more_later(core: Any) -> None:
             return self.items.pop(0)
 
     source, collector = Growing(), Collector()
-    run = core.FusedRun(source, (), collector.on_next, core.DemandCounter(9))
+    run = make_run(core, source, (), collector.on_next)
     assert run.drain(9) is RunStatus.EXHAUSTED
     source.items = [1, 2]
     assert run.drain(9) is RunStatus.EXHAUSTED
@@ -342,9 +339,7 @@ def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
     def culprit(_: Any) -> None:
         raise Problem
 
-    run = core.FusedRun(
-        iter(range(99)), (("map", wrap(culprit)),), Collector().on_next, core.DemandCounter(50)
-    )
+    run = make_run(core, iter(range(99)), (("map", wrap(culprit)),))
     assert run.drain(90) is RunStatus.FAILED
     assert traceback.extract_tb(run.error.__traceback__)[-1].name == "culprit"
 
@@ -374,13 +369,10 @@ def test_a_slot_that_goes_on_asking_leaves_others_their_turns(core: Any, wrap: W
 
 
 # -- rings and deques ------------------------------------------------------------------------------
-
-
 def test_a_deque_is_emptied_and_may_be_filled_again(core: Any, wrap: Wrap) -> None:
     source: deque[int] = deque()
     collector = Collector()
-    demand = core.DemandCounter(1000)
-    run = core.FusedRun(source, (("map", wrap(double)),), collector.on_next, demand)
+    run = make_run(core, source, (("map", wrap(double)),), collector.on_next)
     assert run.drain(9) is RunStatus.EXHAUSTED
     for at in range(0, 300, 3):
         source += [at, at + 1, at + 2]
@@ -401,22 +393,19 @@ def test_an_iterator_that_is_a_deque_besides_iterates_in_its_own_way(core: Any) 
             return self.pop()
 
     collector = Collector()
-    run = core.FusedRun(Newest([1, 2, 3]), (), collector.on_next, core.DemandCounter(9))
+    run = make_run(core, Newest([1, 2, 3]), (), collector.on_next)
     assert run.drain(9) is RunStatus.EXHAUSTED
     assert collector.seen == [3, 2, 1]
 
 
 def test_a_full_or_closed_ring_fails_the_slot(core: Any, wrap: Wrap) -> None:
-    demand = core.DemandCounter(20)
-    run = core.FusedRun(iter(range(99)), (("map", wrap(int)),), core.SpscRing(12), demand)
-    assert run.drain(99) is RunStatus.SLOT_FAILED
-    assert isinstance(run.error, BufferOverflowError)
-    assert run.pulled == 13
-    ring = core.SpscRing(12)
-    ring.close()
-    run = core.FusedRun(iter(range(99)), (), ring, demand)
-    assert run.drain(99) is RunStatus.SLOT_FAILED
-    assert isinstance(run.error, RingClosed)
+    closed = core.SpscRing(12)
+    closed.close()
+    full = make_run(core, iter(range(99)), (("map", wrap(int)),), core.SpscRing(12))
+    for run, kind in ((full, BufferOverflowError), (make_run(core, [1], (), closed), RingClosed)):
+        assert run.drain(99) is RunStatus.SLOT_FAILED
+        assert isinstance(run.error, kind)
+    assert full.pulled == 13
 
 
 # -- a function as a slot --------------------------------------------------------------------------
@@ -431,10 +420,8 @@ class Taking:
         self.failures: list[BaseException] = []
         self.over: list[None] = []
         self._at, self._raised = k, raised
-        function = wrap(self.function)
-        self.slot = FunctionSlot(
-            function, self.over, self.answered, self.unwanted.append, self.failed
-        )
+        others = self.over, self.answers.append, self.unwanted.append, self.failed
+        self.slot = FunctionSlot(wrap(self.function), *others)
 
     def function(self, element: int) -> Any:
         self.seen.append(element)
@@ -442,18 +429,11 @@ class Taking:
             raise self._raised
         return [None, 7, False][element % 3]
 
-    def answered(self, answer: Any) -> None:
-        self.answers.append(answer)
-
     def failed(self, raised: BaseException) -> None:
         self.failures.append(raised)
         if not isinstance(raised, Exception):
             raise raised
         self.demand.cancel()
-
-
-def by_drain(run: Any) -> Any:
-    return run.drain(90)
 
 
 def by_push(run: Any) -> Any:
@@ -470,7 +450,7 @@ def by_finish(run: Any) -> Any:
 
 #: What has a run call its slot: the source, the stages, and how.
 CALLED: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
-    "drain": (lambda: iter(range(99)), (), by_drain),
+    "drain": (lambda: iter(range(99)), (), lambda run: run.drain(90)),
     "push": (lambda: None, (), by_push),
     "finish": (lambda: iter(range(13)), (("reduce", max, MISSING),), by_finish),
 }
@@ -502,9 +482,8 @@ def test_what_a_function_answers_matters_if_it_may(core: Any, wrap: Wrap) -> Non
 
     answers: list[Any] = [None, 7, False, later(), True, 0] * 4
     taking = Taking(core, wrap, -1)
-    slot = FunctionSlot(
-        wrap(answers.__getitem__), [], taking.answered, taking.failed, taking.failed
-    )
+    others = [], taking.answers.append, taking.failed, taking.failed
+    slot = FunctionSlot(wrap(answers.__getitem__), *others)
     run = core.FusedRun(iter(range(24)), (), slot, taking.demand)
     assert run.drain(99) is RunStatus.EXHAUSTED
     assert taking.answers == [answers[2], answers[3]] * 4
@@ -530,18 +509,17 @@ def test_a_function_that_wants_no_more_is_called_no_more(core: Any, wrap: Wrap, 
 
 # -- ownership ------------------------------------------------------------------------------------
 def test_overlapping_and_nested_calls_are_refused(core: Any, wrap: Wrap) -> None:
-    refused: list[OverlappingCallsError] = []
+    taken: list[int] = []
 
-    def slot(_: Any) -> None:
+    def slot(element: int) -> None:
         for call in (lambda: run.drain(1), lambda: run.push(1), run.finish):
-            try:
+            with pytest.raises(OverlappingCallsError):
                 call()
-            except OverlappingCallsError as overlap:
-                refused.append(overlap)
+        taken.append(element)
 
-    run = core.FusedRun(iter(range(20)), (("map", wrap(int)),), wrap(slot), core.DemandCounter(50))
+    run = make_run(core, iter(range(20)), (("map", wrap(int)),), wrap(slot))
     assert run.drain(2) is RunStatus.MORE
-    assert len(refused) == 6
+    assert taken == [0, 1]
 
 
 def test_spec313_clear_lets_go(core: Any, wrap: Wrap) -> None:
@@ -555,17 +533,11 @@ def test_spec313_clear_lets_go(core: Any, wrap: Wrap) -> None:
     for program in ((), (("map", wrap(int)), ("batch", 1000), ("scan", wrap(add), 0))):
         collector, source, function = Collector(), Source(range(50)), Function()
         watched = [weakref.ref(x) for x in (collector, source, function)]
-        run = core.FusedRun(
-            source,
-            (("map", function), *program),
-            wrap(collector.on_next),
-            core.DemandCounter(UNBOUNDED),
-        )
+        run = make_run(core, source, (("map", function), *program), wrap(collector.on_next))
         run.drain(20)
         run.clear()
         del collector, source, function
-        gc.collect()
-        assert [ref() for ref in watched] == [None, None, None]
+        assert all_gone(watched)
         run.clear()
 
 
@@ -583,9 +555,9 @@ def test_spec313_clear_from_within_the_slot_waits_for_the_burst(
     program = tuple((op, wrap(f)) for op, f in program)
     demand = core.DemandCounter(UNBOUNDED)
     run = core.FusedRun(iter(range(1, 50)), program, wrap(slot), demand)
-    assert run.drain(40) is RunStatus.CANCELLED
+    for _ in range(2):
+        assert run.drain(40) is RunStatus.CANCELLED
     assert len(seen) == 1
-    assert run.drain(40) is RunStatus.CANCELLED
 
 
 def test_spec313_neither_traceback_nor_locals_keep_the_subscriber(core: Any, wrap: Wrap) -> None:
@@ -596,24 +568,18 @@ def test_spec313_neither_traceback_nor_locals_keep_the_subscriber(core: Any, wra
 
     collector = Collector()
     watched = weakref.ref(collector)
-    run = core.FusedRun(
-        iter(range(99)), (("map", wrap(fail)),), wrap(collector.on_next), core.DemandCounter(50)
-    )
+    run = make_run(core, iter(range(99)), (("map", wrap(fail)),), wrap(collector.on_next))
     assert run.drain(99) is RunStatus.FAILED
     error = run.error
     run.clear()
     del collector
-    gc.collect()
-    assert watched() is None
+    assert all_gone([watched])
     assert isinstance(error, Problem)
 
 
 @pytest.mark.parametrize("place", ["slot", "map"])
 @pytest.mark.parametrize("way", ["drain", "push", "finish"])
 def test_the_traceback_of_an_error_keeps_no_element(core: Any, way: str, place: str) -> None:
-    class Element:
-        pass
-
     element = Element()
     watched = weakref.ref(element)
     program: Any = (("map", len),) if place == "map" else ()
@@ -621,7 +587,7 @@ def test_the_traceback_of_an_error_keeps_no_element(core: Any, way: str, place: 
         program = (("reduce", max, MISSING), *program)
     slot: Any = [].append if place == "map" else len
     source = None if way == "push" else iter([element])
-    run = core.FusedRun(source, program, slot, core.DemandCounter(9))
+    run = make_run(core, source, program, slot)
     if way == "push":
         assert run.push(element) is not RunStatus.MORE
     else:
@@ -632,36 +598,20 @@ def test_the_traceback_of_an_error_keeps_no_element(core: Any, way: str, place: 
     assert isinstance(error, TypeError)
     run.clear()
     del source, element
-    gc.collect()
-    assert watched() is None
+    assert all_gone([watched])
 
 
 def test_elements_are_released_one_by_one(core: Any, wrap: Wrap) -> None:
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-    most = 0
-
-    class Element:
-        def __init__(self) -> None:
-            alive.add(self)
-
-    def slot(_: Any) -> None:
-        nonlocal most
-        most = max(most, len(alive))
-
-    run = core.FusedRun(
-        (Element() for _ in range(200)),
-        (("map", wrap(lambda x: x)),),
-        wrap(slot),
-        core.DemandCounter(UNBOUNDED),
-    )
+    living, program = Living(), (("map", wrap(lambda x: x)),)
+    run = make_run(core, map(living.make, range(200)), program, wrap(lambda _: None))
     assert run.drain(500) is RunStatus.EXHAUSTED
-    assert most <= 2
-    assert len(alive) == 0
+    assert living.most <= 2
+    assert living.alive.value == 0
 
 
 def test_execution_says_how(core: Any) -> None:
     def executed(program: Any, slot: Any) -> str:
-        return str(core.FusedRun((), program, slot, core.DemandCounter()).execution)
+        return str(make_run(core, (), program, slot).execution)
 
     if core.__name__.endswith("_cython"):
         assert executed((("map", double), ("filter", odd)), Collector().on_next) == "generated"
@@ -673,9 +623,9 @@ def test_execution_says_how(core: Any) -> None:
 
 def test_a_long_chain_of_runs_leaves_the_c_stack_alone(core: Any) -> None:
     """Each run's slot is the next one's push: C calls C, and no Python frame counts the depth."""
-    runs = [core.FusedRun(None, (), [].append, core.DemandCounter(1))]
+    runs = [make_run(core, None, (), [].append)]
     for _ in range(50_000):
-        runs.append(core.FusedRun(None, (), runs[-1].push, core.DemandCounter(1)))
+        runs.append(make_run(core, None, (), runs[-1].push))
     runs[-1].push(1)
     assert sum(isinstance(run.error, RecursionError) for run in runs) == 1
     while runs:  # from the outermost on, so that dropping them does not nest either
@@ -689,7 +639,7 @@ def test_an_error_of_a_call_that_clears_the_run_stays_for_its_caller(core: Any) 
         run.clear()
         raise problem
 
-    run = core.FusedRun(iter(range(9)), (("map", fail),), [].append, core.DemandCounter(9))
+    run = make_run(core, iter(range(9)), (("map", fail),), [].append)
     assert run.drain(9) is RunStatus.FAILED
     assert run.error is problem
     run.clear()
@@ -699,7 +649,7 @@ def test_an_error_of_a_call_that_clears_the_run_stays_for_its_caller(core: Any) 
 def test_a_cleared_run_calls_nothing(core: Any) -> None:
     """Calling it is a mistake, but the functions are gone, and must not be looked for."""
     for program in ((), (("map", abs),), (("filter", functools.partial(bool)),)):
-        run = core.FusedRun(iter([1, 2]), program, [].append, core.DemandCounter(9))
+        run = make_run(core, iter([1, 2]), program, [].append)
         run.clear()
         gc.collect()
         for call in (lambda run=run: run.drain(5), lambda run=run: run.push(1), run.finish):
@@ -710,7 +660,7 @@ def test_a_cleared_run_calls_nothing(core: Any) -> None:
 
 def test_a_cleared_run_has_forgotten_the_list_it_appended_to(core: Any) -> None:
     seen: list[int] = []
-    run = core.FusedRun(iter(range(99)), (("map", double),), seen.append, core.DemandCounter(99))
+    run = make_run(core, iter(range(99)), (("map", double),), seen.append)
     run.clear()
     references = sys.getrefcount(seen)
     run.drain(50)
@@ -755,14 +705,10 @@ def test_who_keeps_the_gate_of_a_generated_drain_finds_it_shut() -> None:
     gates: list[Any] = []
 
     def stage(x: int) -> int:
-        frame = sys._getframe(1)
-        gates.append(frame.f_locals["gate"])
+        gates.append(sys._getframe(1).f_locals["gate"])
         return x
 
-    core = load("c")
-    run = core.FusedRun(
-        iter(range(20)), (("map", stage),), Collector().on_next, core.DemandCounter(20)
-    )
+    run = make_run(load("c"), iter(range(20)), (("map", stage),))
     assert run.execution == "generated"
     run.drain(20)
     gate = gates[0]
