@@ -21,8 +21,8 @@ from tests.helpers import DEADLINE
 
 
 @contextlib.asynccontextmanager
-async def connected(publisher: Callable[[Any], Any]) -> AsyncIterator[RSocketClient]:
-    """A client of a server that answers a request for a stream with ``publisher(payload)``."""
+async def served(publisher: Callable[[Any], Any]) -> AsyncIterator[rsf.Stream[Any]]:
+    """What a client gets for ``b"1000"`` of a server that answers with ``publisher(payload)``."""
 
     class Handler(BaseRequestHandler):
         async def request_stream(self, payload: Payload) -> Any:
@@ -33,60 +33,46 @@ async def connected(publisher: Callable[[Any], Any]) -> AsyncIterator[RSocketCli
     def session(*connection: Any) -> None:
         servers.append(RSocketServer(TransportTCP(*connection), handler_factory=Handler))
 
-    listening = await asyncio.start_server(session, "127.0.0.1", 0)
-    try:
-        port = listening.sockets[0].getsockname()[1]
-        connection = await asyncio.open_connection("127.0.0.1", port)
-        async with RSocketClient(single_transport_provider(TransportTCP(*connection))) as client:
-            yield client
-        for server in servers:
-            await server.close()
-    finally:
-        listening.close()
+    async with asyncio.timeout(DEADLINE):
+        listening = await asyncio.start_server(session, "127.0.0.1", 0)
+        try:
+            port = listening.sockets[0].getsockname()[1]
+            transport = TransportTCP(*await asyncio.open_connection("127.0.0.1", port))
+            async with RSocketClient(single_transport_provider(transport)) as client:
+                yield from_rsocket(lambda: client.request_stream(Payload(b"1000")))
+            for server in servers:
+                await server.close()
+        finally:
+            listening.close()
 
 
 def payloads(n: int) -> Any:
     return rsf.range_(n).map(lambda i: Payload(str(i).encode()))
 
 
-def run(body: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(body(), DEADLINE))
-
-
 @pytest.mark.parametrize("thread", [False, True])
-def test_a_stream_goes_over_the_wire_and_back(thread: bool) -> None:
-    async def body() -> list[int]:
-        def answer(payload: Payload) -> Any:
-            stream = payloads(int(payload.data))
-            return stream.subscribe_on() if thread else stream
+async def test_a_stream_goes_over_the_wire_and_back(thread: bool) -> None:
+    def answer(payload: Payload) -> Any:
+        stream = payloads(int(payload.data))
+        return stream.subscribe_on() if thread else stream
 
-        async with connected(answer) as client:
-            stream = from_rsocket(lambda: client.request_stream(Payload(b"1000")))
-            return await stream.map(lambda payload: int(payload.data)).to_list_async()
-
-    assert run(body) == list(range(1000))
+    async with served(answer) as stream:
+        numbers = await stream.map(lambda payload: int(payload.data)).to_list_async()
+    assert numbers == list(range(1000))
 
 
-def test_the_server_is_asked_for_no_more_than_the_client_wants() -> None:
+async def test_the_server_is_asked_for_no_more_than_the_client_wants() -> None:
     made: list[int] = []
-
-    async def body() -> list[Any]:
-        async with connected(lambda _: payloads(10**9).do_on_next(made.append)) as client:
-            stream = from_rsocket(lambda: client.request_stream(Payload(b"")))
-            return await stream.take(5).to_list_async()
-
-    assert [int(payload.data) for payload in run(body)] == [0, 1, 2, 3, 4]
+    async with served(lambda _: payloads(10**9).do_on_next(made.append)) as stream:
+        taken = await stream.take(5).to_list_async()
+    assert [int(payload.data) for payload in taken] == [0, 1, 2, 3, 4]
     assert len(made) <= 300  # five, and what the server's own side reads ahead
 
 
-def test_an_error_of_the_server_reaches_the_client() -> None:
-    async def body() -> None:
-        async with connected(lambda _: payloads(3).concat(rsf.error(ValueError("gone")))) as client:
-            stream = from_rsocket(lambda: client.request_stream(Payload(b"")))
-            with pytest.raises(Exception, match="gone"):
-                await stream.to_list_async()
-
-    run(body)
+async def test_an_error_of_the_server_reaches_the_client() -> None:
+    async with served(lambda _: payloads(3).concat(rsf.error(ValueError("gone")))) as stream:
+        with pytest.raises(Exception, match="gone"):
+            await stream.to_list_async()
 
 
 @pytest.mark.parametrize(
@@ -100,43 +86,36 @@ def test_an_error_of_the_server_reaches_the_client() -> None:
     ],
     ids=repr,
 )
-def test_what_rsocket_cannot_send_is_an_error_at_the_client(element: Any, message: str) -> None:
-    async def body() -> int:
-        async with connected(lambda _: rsf.from_iterable([element])) as client:
-            with pytest.raises(Exception, match=message):
-                await from_rsocket(lambda: client.request_stream(Payload(b""))).to_list_async()
-        sent = [Payload(bytearray(b"a")), Payload(memoryview(b"b")), Payload(None, b"c")]
-        async with connected(lambda _: rsf.from_iterable(sent)) as client:
-            return await from_rsocket(lambda: client.request_stream(Payload(b""))).count_async()
-
-    assert run(body) == 3
-
-
-def test_cancel_on_the_client_cancels_on_the_server() -> None:
-    async def body() -> None:
-        loop = asyncio.get_running_loop()
-        cancelled = asyncio.Event()
-
-        def answer(_: Payload) -> Any:
-            return rsf.never().do_on_cancel(lambda: loop.call_soon_threadsafe(cancelled.set))
-
-        async with connected(answer) as client:
-            run = from_rsocket(lambda: client.request_stream(Payload(b""))).for_each(print)
-            await asyncio.sleep(0)
-            run.cancel()
-            await cancelled.wait()
-
-    run(body)
+async def test_what_rsocket_cannot_send_is_an_error_at_the_client(
+    element: Any, message: str
+) -> None:
+    async with served(lambda _: rsf.from_iterable([element])) as stream:
+        with pytest.raises(Exception, match=message):
+            await stream.to_list_async()
+    sent = [Payload(bytearray(b"a")), Payload(memoryview(b"b")), Payload(None, b"c")]
+    async with served(lambda _: rsf.from_iterable(sent)) as stream:
+        assert await stream.count_async() == 3
 
 
-def test_what_the_request_raises_is_the_streams_error() -> None:
-    async def body() -> None:
-        def request() -> Any:
-            raise LookupError("no client")
+async def test_cancel_on_the_client_cancels_on_the_server() -> None:
+    loop = asyncio.get_running_loop()
+    cancelled = asyncio.Event()
 
-        with pytest.raises(LookupError, match="no client"):
-            await from_rsocket(request).to_list_async()
-        with pytest.raises(TypeError, match="request must be callable"):
-            from_rsocket(3)  # type: ignore[arg-type]
+    def answer(_: Payload) -> Any:
+        return rsf.never().do_on_cancel(lambda: loop.call_soon_threadsafe(cancelled.set))
 
-    run(body)
+    async with served(answer) as stream:
+        run = stream.for_each(print)
+        await asyncio.sleep(0)
+        run.cancel()
+        await cancelled.wait()
+
+
+async def test_what_the_request_raises_is_the_streams_error() -> None:
+    def request() -> Any:
+        raise LookupError("no client")
+
+    with pytest.raises(LookupError, match="no client"):
+        await from_rsocket(request).to_list_async()
+    with pytest.raises(TypeError, match="request must be callable"):
+        from_rsocket(3)  # type: ignore[arg-type]
