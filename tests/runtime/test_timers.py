@@ -19,22 +19,10 @@ from hypothesis import strategies as st
 import rstreams_fast as rf
 from rstreams_fast.runtime import timers
 from rstreams_fast.runtime.executors import WorkDroppedError
-from rstreams_fast.runtime.timers import (
-    ManualTimer,
-    ThreadTimer,
-    check_timer,
-    default_timer,
-)
-from tests.helpers import Counted, run_python, run_threads, wait_for
+from rstreams_fast.runtime.timers import ManualTimer, ThreadTimer, check_timer, default_timer
+from tests.helpers import Counted, Element, run_python, run_threads, wait_for
 
 HOUR = 3600.0
-
-
-class Thing:
-    """Something that work may refer to."""
-
-    def use(self) -> None:
-        """Be used."""
 
 
 def nothing() -> None:
@@ -46,8 +34,6 @@ def fail(*_: object) -> None:
 
 
 # -- moved by hand ---------------------------------------------------------------------------------
-
-
 def test_work_may_cancel_what_is_due_at_the_same_time() -> None:
     timer = ManualTimer()
     seen: list[str] = []
@@ -117,9 +103,9 @@ def test_any_row_of_alarms_is_run_as_a_sorted_list_says(moves: list[tuple[str, i
 @pytest.mark.usefixtures("no_leaked_threads")
 def test_a_cancelled_alarm_keeps_nothing_alive(make: type[Any]) -> None:
     timer = make()
-    thing = Thing()
+    thing = Element()
     gone = weakref.ref(thing)
-    alarm = timer.call_later(HOUR, thing.use, lambda error, thing=thing: None)
+    alarm = timer.call_later(HOUR, lambda thing=thing: None, lambda error, thing=thing: None)
     del thing
     assert gone() is not None
     alarm.cancel()
@@ -141,6 +127,11 @@ def test_cancelled_alarms_do_not_pile_up() -> None:
 
 
 # -- the thread ------------------------------------------------------------------------------------
+@pytest.fixture
+def timer(no_leaked_threads: None) -> ThreadTimer:
+    return ThreadTimer()
+
+
 def _thread_of(timer: ThreadTimer) -> threading.Thread | None:
     return timer._timer_thread._thread
 
@@ -153,9 +144,7 @@ def _wait_for_end(timer: ThreadTimer) -> None:
     assert _thread_of(timer) is None
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_works_are_done_on_one_thread_in_order_and_not_early() -> None:
-    timer = ThreadTimer()
+def test_works_are_done_on_one_thread_in_order_and_not_early(timer: ThreadTimer) -> None:
     seen: list[tuple[int, float, str]] = []
     done = Counted()
     begun = timer.now()
@@ -178,9 +167,9 @@ def test_works_are_done_on_one_thread_in_order_and_not_early() -> None:
     assert {name for _, _, name in seen} == {"rstreams-fast-timer"}
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_the_thread_lives_on_when_work_raises(dropped: list[BaseException]) -> None:
-    timer = ThreadTimer()
+def test_the_thread_lives_on_when_work_raises(
+    timer: ThreadTimer, dropped: list[BaseException]
+) -> None:
     done = threading.Event()
 
     def leave() -> None:
@@ -203,8 +192,9 @@ def test_the_thread_lives_on_when_work_raises(dropped: list[BaseException]) -> N
     assert [type(error) for error in dropped] == [SystemExit, IndexError]
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_a_hook_that_ends_the_thread_loses_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_ends_the_thread_loses_no_alarm(
+    timer: ThreadTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     ended: list[threading.Thread] = []
@@ -215,7 +205,6 @@ def test_a_hook_that_ends_the_thread_loses_no_alarm(monkeypatch: pytest.MonkeyPa
 
     previous = rf.on_dropped_error(hook)
     try:
-        timer = ThreadTimer()
         done = threading.Event()
         timer.call_later(0, fail)
         timer.call_later(0.05, done.set)
@@ -225,9 +214,9 @@ def test_a_hook_that_ends_the_thread_loses_no_alarm(monkeypatch: pytest.MonkeyPa
         rf.on_dropped_error(previous)
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_the_thread_ends_soon_after_the_last_alarm_and_another_one_is_started() -> None:
-    timer = ThreadTimer()
+def test_the_thread_ends_soon_after_the_last_alarm_and_another_one_is_started(
+    timer: ThreadTimer,
+) -> None:
     assert _thread_of(timer) is None
     for _ in range(2):
         done = threading.Event()
@@ -236,9 +225,7 @@ def test_the_thread_ends_soon_after_the_last_alarm_and_another_one_is_started() 
         _wait_for_end(timer)
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_the_thread_ends_when_the_last_alarm_is_cancelled() -> None:
-    timer = ThreadTimer()
+def test_the_thread_ends_when_the_last_alarm_is_cancelled(timer: ThreadTimer) -> None:
     timer.call_later(HOUR, nothing).cancel()
     _wait_for_end(timer)
     first, second = timer.call_later(HOUR, nothing), timer.call_later(HOUR, nothing)
@@ -251,8 +238,7 @@ def test_the_thread_ends_when_the_last_alarm_is_cancelled() -> None:
     _wait_for_end(timer)
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_it_sleeps_and_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sleeps_and_does_not_poll(timer: ThreadTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     sleeps: list[float] = []
     real = timers.acquire
 
@@ -261,7 +247,6 @@ def test_it_sleeps_and_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(event, seconds)
 
     monkeypatch.setattr(timers, "acquire", acquire)
-    timer = ThreadTimer()
     done = threading.Event()
     timer.call_later(0.2, done.set)
     wait_for(done)
@@ -271,14 +256,12 @@ def test_it_sleeps_and_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sleeps) < 0.2 + timers.IDLE_SECONDS + 0.01
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
 def test_one_alarm_after_the_other_wakes_and_starts_the_thread_rarely(
-    monkeypatch: pytest.MonkeyPatch,
+    timer: ThreadTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[None] = []
     real = timers._TimerThread._wake
     monkeypatch.setattr(timers._TimerThread, "_wake", lambda self: (woken.append(None), real(self)))
-    timer = ThreadTimer()
     begun = time.monotonic()
     for _ in range(2000):
         timer.call_later(30, nothing).cancel()
@@ -287,9 +270,7 @@ def test_one_alarm_after_the_other_wakes_and_starts_the_thread_rarely(
     _wait_for_end(timer)
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_every_alarm_is_run_or_cancelled_however_threads_race() -> None:
-    timer = ThreadTimer()
+def test_every_alarm_is_run_or_cancelled_however_threads_race(timer: ThreadTimer) -> None:
     run = Counted()
 
     def set_and_cancel() -> int:
@@ -310,11 +291,9 @@ def test_every_alarm_is_run_or_cancelled_however_threads_race() -> None:
     assert kept <= run.value <= 1200
 
 
-@pytest.mark.usefixtures("no_leaked_threads")
 def test_a_thread_that_cannot_be_started_is_an_error_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    timer: ThreadTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timer = ThreadTimer()
     with monkeypatch.context() as patch:
 
         def start(thread: threading.Thread) -> None:
