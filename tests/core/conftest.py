@@ -83,8 +83,32 @@ def promptly(request: pytest.FixtureRequest) -> float:
     return float(request.param)
 
 
-def run_interrupted(program: str, promptly: float) -> None:
-    """Run a program that interrupts itself and prints how many seconds that took.
+INTERRUPTED = """
+import importlib, os, signal, sys, threading, time
+{prepare}
+def interrupt():
+    global at
+    wait()
+    at = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+late = 0.0
+for call in calls:
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        late = max(late, time.monotonic() - at)
+    else:
+        raise SystemExit("it was not interrupted")
+    thread.join()
+{after}
+print(late)
+"""
+
+
+def run_interrupted(prepare: str, after: str, promptly: float) -> None:
+    """Interrupt each of ``calls`` when ``wait()`` in another thread is over; ``prepare`` has both.
 
     In a process of its own: the signal goes to its main thread alone. The best of some tries
     counts, as what is measured besides is how busy the machine is.
@@ -92,7 +116,7 @@ def run_interrupted(program: str, promptly: float) -> None:
     late = []
     for _ in range(TRIES):
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", INTERRUPTED.format(prepare=prepare, after=after)],
             capture_output=True,
             text=True,
             timeout=3 * DEADLINE,

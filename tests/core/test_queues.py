@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import importlib
 import itertools
@@ -46,8 +47,13 @@ LINES = ["not_full", "not_empty", "all_tasks_done"]
 needs_compiled = pytest.mark.skipif(not COMPILED, reason="this is about the compiled queues")
 
 
+with_theirs = pytest.mark.parametrize("queues", [*MODULES, "theirs"], indirect=True)
+
+
 @pytest.fixture(params=MODULES)
 def queues(request: pytest.FixtureRequest) -> Any:
+    if request.param == "theirs":
+        return queue
     return importlib.import_module(f"rstreams_fast.core.{request.param}.queues")
 
 
@@ -79,8 +85,6 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 # ---- The standard library's face ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "SimpleQueue"])
 def test_random_calls_do_what_the_standard_library_does(queues: Any, kind: str) -> None:
     chance = random.Random(kind)
@@ -108,19 +112,18 @@ def test_random_calls_do_what_the_standard_library_does(queues: Any, kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_is_one_of_the_standard_library_s(queues: Any, kind: str) -> None:
-    assert isinstance(getattr(queues, kind)(), getattr(queue, kind))
-    assert isinstance(getattr(queues, kind)(), queues.Queue)
-    assert getattr(queues, kind)[int]
+    cls = getattr(queues, kind)
+    assert isinstance(cls(), getattr(queue, kind))
+    assert isinstance(cls(), queues.Queue)
+    assert cls[int]
 
 
 def test_a_call_that_waits_gives_up_in_time(queues: Any) -> None:
     q = queues.Queue(1)
     begun = time.monotonic()
-    with pytest.raises(queue.Empty):
-        q.get(timeout=0.05)
+    assert outcome(partial(q.get, timeout=0.05)) is queue.Empty
     q.put(1)
-    with pytest.raises(queue.Full):
-        q.put(2, timeout=0.05)
+    assert outcome(partial(q.put, 2, timeout=0.05)) is queue.Full
     assert time.monotonic() - begun >= 0.1
     assert waiting(q, "not_empty") == waiting(q, "not_full") == 0
     assert q.get() == 1
@@ -155,10 +158,8 @@ def test_no_number_is_no_time_out(compiled: Any) -> None:
 
 
 def test_a_simple_queue_takes_no_bound(queues: Any) -> None:
-    with pytest.raises(TypeError):
-        queues.SimpleQueue(3)
-    with pytest.raises(TypeError):
-        queues.SimpleQueue(maxsize=3)
+    for call in (partial(queues.SimpleQueue, 3), partial(queues.SimpleQueue, maxsize=3)):
+        assert outcome(call) is TypeError
 
 
 def test_more_room_wakes_a_put(queues: Any) -> None:
@@ -175,27 +176,19 @@ def test_more_room_wakes_a_put(queues: Any) -> None:
 def test_shutdown_wakes_all(queues: Any, immediate: bool) -> None:
     full, empty = queues.Queue(1), queues.Queue()
     full.put(1)
-    threads = [
-        start_waiting(full, partial(full.put, 2), "not_full"),
-        start_waiting(full, partial(full.put, 3), "not_full"),
-        start_waiting(empty, empty.get, "not_empty"),
-        start_waiting(empty, empty.get, "not_empty"),
-    ]
+    threads = [start_waiting(full, partial(full.put, n), "not_full") for n in (2, 3)]
+    threads += [start_waiting(empty, empty.get, "not_empty") for _ in range(2)]
     joined = start_waiting(full, full.join, "all_tasks_done")
     for q in (full, empty):
         q.shutdown(immediate)
         assert q.is_shutdown
-    for thread in threads:
-        with pytest.raises(queues.ShutDown):
-            thread.result()
-    with pytest.raises(queues.ShutDown):
-        full.put_nowait(4)
+    for call in (*(thread.result for thread in threads), partial(full.put_nowait, 4)):
+        assert outcome(call) is queues.ShutDown
     if not immediate:
         assert full.get() == 1
         full.task_done()
     joined.result()
-    with pytest.raises(queues.ShutDown):
-        full.get_nowait()
+    assert outcome(full.get_nowait) is queues.ShutDown
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -223,8 +216,6 @@ def test_a_shutdown_at_once_does_not_finish_what_was_taken(queues: Any) -> None:
 
 
 # ---- Becoming the standard library's queue ------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_hooks_of_a_subclass_are_called(queues: Any, kind: str) -> None:
     class Refusing(getattr(queues, kind)):  # type: ignore[misc]
@@ -241,13 +232,11 @@ def test_hooks_of_a_subclass_are_called(queues: Any, kind: str) -> None:
     q = Refusing(2)
     q.put(1)
     q.refuses = True
-    with pytest.raises(Problem):
-        q.put(2)
+    assert outcome(partial(q.put, 2)) is Problem
     assert q.qsize() == q.unfinished_tasks == 1
     assert q.get() == 101
     q.shutdown()
-    with pytest.raises(queues.ShutDown):
-        q.get()
+    assert outcome(q.get) is queues.ShutDown
 
 
 def test_one_that_asks_for_the_mutex_finds_all_that_is_there(queues: Any) -> None:
@@ -327,9 +316,55 @@ def test_who_waits_goes_on_waiting_in_the_queue_it_becomes(queues: Any) -> None:
     assert got.result() == 1
 
 
+@with_theirs
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hook", ["_put", "_get", "_qsize"])
+def test_hooks_of_an_instance_are_called(queues: Any, kind: str, hook: str) -> None:
+    q = getattr(queues, kind)()
+    q.put(1)
+    called = []
+    of_the_class = getattr(q, hook)
+
+    def instead(*element: Any) -> Any:
+        called.append(element)
+        return of_the_class(*element)
+
+    setattr(q, hook, instead)
+    q.put(2)
+    assert sorted([q.get(), q.get()]) == [1, 2]
+    assert called
+    delattr(q, hook)
+    q.put(3)
+    assert q.get() == 3
+
+
+@with_theirs
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_shares_the_elements(queues: Any, kind: str) -> None:
+    class Named(getattr(queues, kind)):  # type: ignore[misc]
+        name = ""
+
+    q = Named(maxsize=3)
+    q.name = "orders"
+    q.put(1)
+    other = copy.copy(q)
+    assert (type(other), other.name) == (Named, "orders")
+    assert (other.maxsize, other.unfinished_tasks) == (3, 1)
+    other.put(2)
+    q.put(0)
+    assert q.full()
+    assert sorted([q.get(), other.get(), q.get()]) == [0, 1, 2]
+    with pytest.raises(TypeError):
+        copy.deepcopy(q)
+
+
+@with_theirs
+def test_a_simple_queue_has_no_copy(queues: Any) -> None:
+    with pytest.raises(TypeError):
+        copy.copy(queues.SimpleQueue())
+
+
 # ---- Memory -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["Queue", "LifoQueue", "SimpleQueue"])
 def test_a_queue_in_a_circle_is_collected(queues: Any, kind: str) -> None:
     q, element = getattr(queues, kind)(), Element()
@@ -396,8 +431,6 @@ def test_room_for_many_is_given_back(compiled: Any) -> None:
 
 
 # ---- Fairness -----------------------------------------------------------------------------------
-
-
 def test_who_waits_is_served_in_order_of_arrival(queues: Any) -> None:
     q = queues.Queue(1)
     getters = [start_waiting(q, q.get, "not_empty") for _ in range(4)]
@@ -433,8 +466,6 @@ def test_newcomers_pass_a_few_times_only(compiled: Any) -> None:
 
 
 # ---- Many threads -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [0, 2])
 @pytest.mark.parametrize("kind", [*KINDS, "SimpleQueue"])
 def test_many_producers_and_consumers_lose_nothing(queues: Any, kind: str, size: int) -> None:
@@ -475,18 +506,13 @@ def test_a_shutdown_among_many_threads_ends_them_all(queues: Any, immediate: boo
 
         def produce(q: Any = q, accepted: deque[int] = accepted) -> None:
             for i in itertools.count():
-                try:
-                    q.put(i)
-                except queues.ShutDown:
+                if outcome(partial(q.put, i)) is queues.ShutDown:
                     return
                 accepted.append(i)
 
         def consume(q: Any = q, taken: deque[int] = taken) -> None:
-            while True:
-                try:
-                    taken.append(q.get())
-                except queues.ShutDown:
-                    return
+            while (element := outcome(q.get)) is not queues.ShutDown:
+                taken.append(element)
                 q.task_done()
 
         def end(q: Any = q, taken: deque[int] = taken) -> None:
@@ -504,41 +530,27 @@ def test_a_shutdown_among_many_threads_ends_them_all(queues: Any, immediate: boo
             assert q.unfinished_tasks == 0
 
 
-INTERRUPTED = """
-import os, signal, threading, time
+WAITS = """
 from rstreams_fast.queues import Queue, SimpleQueue, BoundedExecutor
-late = 0.0
 full = Queue(1)
 full.put(0)
 pool, go = BoundedExecutor(1, max_queue_size=1), threading.Event()
 pool.submit(go.wait)
 pool.submit(go.wait)
-for call in (Queue().get, SimpleQueue().get, full.join, lambda: full.put(1),
-             lambda: Queue().get(timeout=60), lambda: pool.submit(go.wait)):
-    def interrupt():
-        global at
-        time.sleep(0.05)
-        at = time.monotonic()
-        os.kill(os.getpid(), signal.SIGINT)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        call()
-    except KeyboardInterrupt:
-        late = max(late, time.monotonic() - at)
-    else:
-        raise SystemExit("it was not interrupted")
-    thread.join()
+calls = [Queue().get, SimpleQueue().get, full.join, lambda: full.put(1),
+         lambda: Queue().get(timeout=60), lambda: pool.submit(go.wait)]
+wait = lambda: time.sleep(0.05)
+"""
+AFTERWARDS = """
 assert full.get(timeout=1) == 0
 full.put(2, timeout=1)
 go.set()
 pool.shutdown()
-print(late)
 """
 
 
 def test_ctrl_c_ends_every_wait(promptly: float) -> None:
-    run_interrupted(INTERRUPTED, promptly)
+    run_interrupted(WAITS, AFTERWARDS, promptly)
 
 
 WOKEN = """
@@ -730,9 +742,59 @@ def test_a_fork_in_a_signal_handler_goes_on_waiting_in_the_child() -> None:
     run_python("-c", program, env={"RSTREAMS_FAST_BACKEND": "c"})
 
 
+EXIT = """
+import builtins, threading, time
+from rstreams_fast.queues import Queue
+queue = Queue()
+class Late:
+    def __del__(self):
+        for n in range(20000):
+            queue.put(n)
+            queue.get(timeout=30)
+        print("done", flush=True)
+def get(depth):
+    return get(depth - 1) if depth else queue.get()
+threading.stack_size(64 << 20)
+for depth in (0, 1, 5):
+    threading.Thread(target=get, args=(depth,), daemon=True).start()
+while queue._waiting(1) < 3:
+    time.sleep(0.001)
+builtins.late = Late()
+"""
+
+
+@needs_compiled
+def test_a_finalizer_uses_a_queue_after_the_threads_that_waited_are_gone() -> None:
+    said = run_threads([lambda: run_python("-c", EXIT).stdout] * 4, timeout=4 * DEADLINE)
+    assert said == ["done\n"] * 4
+
+
+WAIT = """
+import sys
+from rstreams_fast import SpscRing
+{patch}
+try:
+    SpscRing(1).get(timeout=10)
+except RuntimeError as refused:
+    print(refused)
+try:
+    import rstreams_fast.queues
+except ImportError as refused:
+    print(refused)
+"""
+
+
+@needs_compiled
+def test_greenlets_are_told_that_they_cannot_wait_here(patch_of_greenlets: str) -> None:
+    env = {"RSTREAMS_FAST_BACKEND": "c", "PYTHONWARNINGS": "ignore"}
+    refused = run_python("-c", WAIT.format(patch=patch_of_greenlets), env=env).stdout.splitlines()
+    assert len(refused) == 2
+    assert all("would block every greenlet" in sentence for sentence in refused)
+    # Another backend has rings for greenlets, but no queues.
+    assert ["RSTREAMS_FAST_BACKEND=python" in sentence for sentence in refused] == [True, False]
+
+
 # ---- The pool with a bound ----------------------------------------------------------------------
-
-
 def fill(pool: BoundedExecutor, go: threading.Event, size: int) -> list[Future[Any]]:
     """Have one thread run, and ``size`` calls wait."""
     running = threading.Event()
@@ -807,10 +869,7 @@ def test_a_thread_of_the_pool_does_not_wait_for_itself() -> None:
 
 
 def test_a_broken_pool_refuses_and_keeps_no_place(caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> None:
-        raise Problem
-
-    with BoundedExecutor(1, max_queue_size=1, initializer=fail) as pool:
+    with BoundedExecutor(1, max_queue_size=1, initializer=[].pop) as pool:
         with pytest.raises(RuntimeError):
             pool.submit(int).result(DEADLINE)
         for _ in range(3):
@@ -880,8 +939,6 @@ def test_the_bound_is_checked(size: Any) -> None:
 
 
 # ---- CPython's own tests ------------------------------------------------------------------------
-
-
 def run_theirs(suite: str, at_least: int) -> None:
     program = ("-m", "tests.core.stdlib_suites", suite)
     done = run_python(*program, cwd=ROOT, check=False, timeout=280)  # it sleeps now and then

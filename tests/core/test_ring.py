@@ -48,17 +48,15 @@ def test_an_element_whose_destructor_uses_the_ring(core: Any) -> None:
     assert ring.poll_many(2) == ["from the destructor"]
 
 
-INTERRUPTED = """
-import importlib, os, signal, sys, threading, time
+PARKED = """
 from rstreams_fast.errors import OverlappingCallsError
 ring = importlib.import_module({module!r}).SpscRing(1)
 main = threading.main_thread().ident
 {prepare}
-interrupted = []
 def place():
     frame = sys._current_frames()[main]
     return frame.f_code.co_name, frame.f_lasti
-def interrupt():
+def wait():
     try:
         while True:
             {probe}
@@ -68,24 +66,13 @@ def interrupt():
     before = None
     while {in_python} and before != (before := place()):
         time.sleep(0.02)
-    interrupted.append(time.monotonic())
-    os.kill(os.getpid(), signal.SIGINT)
-thread = threading.Thread(target=interrupt)
-thread.start()
-try:
+def insist():
     while True:
         try:
-            ring.{call}
+            return ring.{call}
         except OverlappingCallsError:
-            continue
-        break
-except KeyboardInterrupt:
-    late = time.monotonic() - interrupted[0]
-else:
-    raise SystemExit("no KeyboardInterrupt")
-thread.join()
-{after}
-print(late)
+            pass
+calls = [insist]
 """
 
 
@@ -103,15 +90,9 @@ def test_ctrl_c_interrupts_a_parked_call(
     backend: str, prepare: str, call: str, after: str, promptly: float
 ) -> None:
     probe = "ring.offer_many([])" if call.startswith("put") else "ring.poll()"
-    program = INTERRUPTED.format(
-        module=MODULES[backend],
-        prepare=prepare,
-        probe=probe,
-        call=call,
-        after=after,
-        in_python=backend != "c",
-    )
-    run_interrupted(program, promptly)
+    ring = {"module": MODULES[backend], "in_python": backend != "c"}
+    parked = PARKED.format(prepare=prepare, probe=probe, call=call, **ring)
+    run_interrupted(parked, after, promptly)
 
 
 WOKEN = """

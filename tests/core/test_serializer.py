@@ -15,6 +15,7 @@ from rstreams_fast.core import Emission
 from rstreams_fast.errors import BufferOverflowError, NoneSignalError
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
 from tests.helpers import Problem, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher
 
 
 class Recorder:
@@ -23,46 +24,18 @@ class Recorder:
     def __init__(self, react: Callable[[Any], object] = lambda _: None) -> None:
         self.log: list[Any] = []
         self.react = react
-        self.inside = 0
-        self.depth = 0
-        self.subscription: Any = None
-        self.ended = threading.Event()
 
-    def _signal(self, signal: Any) -> None:
-        self.inside += 1
-        self.depth = max(self.depth, self.inside)
-        try:
-            self.log.append(signal)
-            self.react(signal)
-        finally:
-            self.inside -= 1
+    def on_next(self, signal: Any) -> None:
+        self.log.append(signal)
+        self.react(signal)
+
+    on_error = on_next
 
     def on_subscribe(self, subscription: Any) -> None:
-        self.subscription = subscription
-        self._signal("subscribed")
-
-    def on_next(self, element: Any) -> None:
-        self._signal(element)
-
-    def on_error(self, error: BaseException) -> None:
-        self._signal(error)
-        self.ended.set()
+        self.on_next("subscribed")
 
     def on_complete(self) -> None:
-        self._signal("complete")
-        self.ended.set()
-
-
-class Upstream:
-    def __init__(self) -> None:
-        self.requested: list[int] = []
-        self.cancelled = 0
-
-    def request(self, n: int) -> None:
-        self.requested.append(n)
-
-    def cancel(self) -> None:
-        self.cancelled += 1
+        self.on_next("complete")
 
 
 class Blocker(Recorder):
@@ -184,24 +157,19 @@ def test_what_comes_while_another_thread_delivers(
 
 
 def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber)
-    serializer.on_complete()
     late = Problem("late")
-    serializer.on_error(late)
-    assert dropped == [late]
-    assert subscriber.log == ["complete"]
-    cancelled = core.SignalSerializer(Recorder())
-    cancelled.cancel()
-    cancelled.on_error(late)
+    for end, log in (("on_complete", ["complete"]), ("cancel", list[str]())):
+        subscriber = Recorder()
+        serializer = core.SignalSerializer(subscriber)
+        getattr(serializer, end)()
+        serializer.on_error(late)
+        assert subscriber.log == log
     assert dropped == [late, late]
 
 
 # -- subscription ---------------------------------------------------------------------------------
-
-
 def test_spec315_a_cancel_that_raises_is_reported(core: Any, dropped: Any) -> None:
-    class Bad(Upstream):
+    class Bad(ManualPublisher):
         def cancel(self) -> None:
             raise Problem("cancel")
 
@@ -213,11 +181,9 @@ def test_spec315_a_cancel_that_raises_is_reported(core: Any, dropped: Any) -> No
 
 
 # -- a full mailbox -------------------------------------------------------------------------------
-
-
 def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> None:
     subscriber, serializer, thread = blocked(core, capacity=1)
-    upstream = Upstream()
+    upstream = ManualPublisher()
     serializer.on_subscribe(upstream)
 
     def signal() -> None:
@@ -226,7 +192,7 @@ def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> N
 
     run_threads([signal] * 4)
     free(subscriber, thread)
-    assert upstream.cancelled == 1
+    assert upstream.cancels == 1
     assert [type(signal) for signal in subscriber.log] == [str, str, BufferOverflowError]
     assert dropped == []
 
@@ -277,7 +243,7 @@ def test_spec213_what_on_next_raises_cancels_and_is_reported(
             raise raised_here[0]
 
     raised_here: list[BaseException] = []
-    subscriber, upstream = Recorder(react), Upstream()
+    subscriber, upstream = Recorder(react), ManualPublisher()
     serializer = core.SignalSerializer(subscriber)
     serializer.on_subscribe(upstream)
     serializer.on_next(1)
@@ -287,7 +253,7 @@ def test_spec213_what_on_next_raises_cancels_and_is_reported(
     assert serializer.try_next(5) is Emission.CANCELLED
     serializer.on_complete()
     assert subscriber.log == ["subscribed", 1, 2]
-    assert upstream.cancelled == 1
+    assert upstream.cancels == 1
     assert dropped == (raised_here if raised is Problem else [])
     assert serializer.queued == 0
 
@@ -299,17 +265,16 @@ def test_spec213_what_the_others_raise_is_reported(core: Any, dropped: Any, meth
     def fail(*_: Any) -> None:
         raise problem
 
-    subscriber = Recorder()
+    subscriber, upstream = Recorder(), ManualPublisher()
     setattr(subscriber, method, fail)
     serializer = core.SignalSerializer(subscriber)
-    upstream = Upstream()
     serializer.on_subscribe(upstream)
     if method == "on_error":
         serializer.on_error(Problem("the signal"))
     else:
         serializer.on_complete()
     assert dropped == [problem]
-    assert upstream.cancelled == (method == "on_subscribe")
+    assert upstream.cancels == (method == "on_subscribe")
     assert serializer.queued == 0
 
 
@@ -330,51 +295,36 @@ def test_what_the_subscriber_raises_surfaces_in_no_other_thread(core: Any, dropp
     assert len(dropped) == 20
 
 
-INTERRUPTED = """
-import importlib, os, signal, threading, time
-module = importlib.import_module({module!r})
+WAITING = """
+from tests.rules.probes import Plain
 holding, release = threading.Event(), threading.Event()
-class Subscriber:
-    def on_subscribe(self, subscription): pass
-    def on_next(self, element):
-        if element == "hold":
-            holding.set()
-            release.wait()
-    def on_error(self, error): pass
-    def on_complete(self): pass
-serializer = module.SignalSerializer(Subscriber(), capacity=1, on_full="wait")
+def hold(element):
+    if element == "hold":
+        holding.set()
+        release.wait()
+module = importlib.import_module({module!r})
+serializer = module.SignalSerializer(Plain(hold), capacity=1, on_full="wait")
 holder = threading.Thread(target=lambda: serializer.on_next("hold"))
 holder.start()
 holding.wait()
 serializer.on_next(1)
-def interrupt():
-    global interrupted
+going = False
+def wait():
     while not going:
         pass
-    interrupted = time.monotonic()
-    os.kill(os.getpid(), signal.SIGINT)
-going = False
-thread = threading.Thread(target=interrupt)
-thread.start()
-try:
+def signal_one_more():
+    global going
     going = True
     serializer.on_next(2)
-except KeyboardInterrupt:
-    late = time.monotonic() - interrupted
-else:
-    raise SystemExit("no KeyboardInterrupt")
-thread.join()
-release.set()
-holder.join()
-serializer.on_next(3)
-print(late)
+calls = [signal_one_more]
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no POSIX signals on Windows")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ctrl_c_interrupts_a_wait_for_room(backend: str, promptly: float) -> None:
-    run_interrupted(INTERRUPTED.format(module=MODULES[backend]), promptly)
+    prepare = WAITING.format(module=MODULES[backend])
+    run_interrupted(prepare, "release.set(); holder.join(); serializer.on_next(3)", promptly)
 
 
 def test_a_circle_of_serializers_is_a_recursion_error(core: Any) -> None:
@@ -389,46 +339,38 @@ def test_a_circle_of_serializers_is_a_recursion_error(core: Any) -> None:
 
 # -- who comes back for a lock that its own thread holds: a signal handler, a finalizer ------------
 @pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
-@pytest.mark.parametrize("end", ["on_complete", "cancel"])
+@pytest.mark.parametrize(
+    ("place", "end"),
+    [
+        ("rsf_serial_is_cancelled", "on_complete"),  # within on_subscribe
+        ("rsf_serial_is_cancelled", "cancel"),
+        ("rsf_glue_next", "on_complete"),  # while the end is taken out
+    ],
+)
 def test_a_subscription_that_comes_just_when_it_ends_is_cancelled(
-    core: Any, end: str, monkeypatch: pytest.MonkeyPatch
+    core: Any, place: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules[core.SignalSerializer.__module__]
     lib = module.lib
 
-    def interrupted(at: Any) -> Any:
-        seen = lib.rsf_serial_is_cancelled(at)
-        getattr(serializer, end)()
-        return seen
-
-    subscriber, upstream = Recorder(), Upstream()
-    serializer = core.SignalSerializer(subscriber)
-    call_once_in_place_of(monkeypatch, module, "rsf_serial_is_cancelled", interrupted)
-    start_thread(lambda: serializer.on_subscribe(upstream)).result()
-    assert module.lib is lib
-    assert upstream.cancelled == 1
-    assert subscriber.log == (["complete"] if end == "on_complete" else [])
-
-
-@pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
-def test_a_subscription_that_comes_while_the_end_is_taken_out_is_cancelled(
-    core: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = sys.modules[core.SignalSerializer.__module__]
-    lib = module.lib
+    def subscribe() -> None:
+        start_thread(lambda: serializer.on_subscribe(upstream)).result()
 
     def interrupted(*args: Any) -> Any:
-        found = lib.rsf_glue_next(*args)
-        start_thread(lambda: serializer.on_subscribe(upstream)).result()
+        found = getattr(lib, place)(*args)
+        within()
         return found
 
-    subscriber, upstream = Recorder(), Upstream()
+    subscriber, upstream = Recorder(), ManualPublisher()
     serializer = core.SignalSerializer(subscriber)
-    call_once_in_place_of(monkeypatch, module, "rsf_glue_next", interrupted)
-    serializer.on_complete()
+    call, within = subscribe, getattr(serializer, end)
+    if place == "rsf_glue_next":
+        call, within = within, call
+    call_once_in_place_of(monkeypatch, module, place, interrupted)
+    call()
     assert module.lib is lib
-    assert upstream.cancelled == 1
-    assert subscriber.log == ["complete"]
+    assert upstream.cancels == 1
+    assert subscriber.log == (["complete"] if end == "on_complete" else [])
 
 
 def test_a_finalizer_may_cancel_it_while_it_takes_an_element() -> None:
@@ -441,9 +383,9 @@ def test_a_finalizer_may_cancel_it_while_it_takes_an_element() -> None:
                 self.cancel()
             return super()._state()
 
-    subscriber, upstream = Recorder(), Upstream()
+    subscriber, upstream = Recorder(), ManualPublisher()
     serializer = Interrupted(subscriber)
     serializer.on_subscribe(upstream)
     start_thread(lambda: serializer.on_next(1)).result()
     assert subscriber.log == ["subscribed"]
-    assert upstream.cancelled == 1
+    assert upstream.cancels == 1
