@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import threading
 import time
 import weakref
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from rstreams_fast.errors import OverlappingCallsError, RingClosed
-from tests.core.conftest import BACKENDS, MODULES
+from tests.core.conftest import BACKENDS, MODULES, all_gone
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
 
 DTYPES: list[Any] = [
@@ -43,17 +42,12 @@ def random_records(dtype: Any, count: int, seed: int = 0) -> np.ndarray:
     return np.frombuffer(values.tobytes(), dtype.base).reshape(count, *dtype.shape).copy()
 
 
-def raw(array: np.ndarray) -> bytes:
-    return array.tobytes()
-
-
 # -- construction ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("capacity", [1, 5, 8])
 def test_what_goes_in_comes_out(core: Any, dtype: Any, capacity: int) -> None:
     ring = core.RecordRing(dtype, capacity)
-    assert ring.dtype == np.dtype(dtype)
-    assert ring.capacity == capacity
+    assert (ring.dtype, ring.capacity) == (np.dtype(dtype), capacity)
     records = random_records(dtype, 4 * capacity)
     for lap in range(4):  # round the end of the memory, at every place
         for count in (1, capacity // 2, capacity):
@@ -62,7 +56,7 @@ def test_what_goes_in_comes_out(core: Any, dtype: Any, capacity: int) -> None:
             assert len(ring) == count
             taken = ring.read()
             assert taken.dtype == np.dtype(dtype)
-            assert raw(taken) == raw(given)
+            assert taken.tobytes() == given.tobytes()
             assert len(ring) == 0
 
 
@@ -145,20 +139,12 @@ def test_arrays_of_any_layout_are_written(core: Any, array: Any) -> None:
 
 
 def wrong_arrays() -> list[Any]:
+    no_arrays = [[1, 2], b"12345678", memoryview(bytes(8)), None, np.int32(3)]
     return [
-        ([1, 2], TypeError, "must be a numpy array"),
-        (b"12345678", TypeError, "must be a numpy array"),
-        (memoryview(bytes(8)), TypeError, "must be a numpy array"),
-        (None, TypeError, "must be a numpy array"),
-        (np.int32(3), TypeError, "must be a numpy array"),
-        (np.zeros(2, "i8"), TypeError, "dtype"),
-        (np.zeros(2, ">i4"), TypeError, "dtype"),
-        (np.zeros(2, "u4"), TypeError, "dtype"),
-        (np.zeros(2, "V4"), TypeError, "dtype"),
-        (np.zeros(2, object), TypeError, "dtype"),
+        *((each, TypeError, "must be a numpy array") for each in no_arrays),
+        *((np.zeros(2, dtype), TypeError, "dtype") for dtype in ("i8", ">i4", "u4", "V4", object)),
         (np.ma.masked_array(np.zeros(2, "i4"), mask=[1, 0]), TypeError, "mask"),
-        (np.zeros((2, 2), "i4"), ValueError, "shape"),
-        (np.zeros((), "i4"), ValueError, "shape"),
+        *((np.zeros(shape, "i4"), ValueError, "shape") for shape in ((2, 2), ())),
     ]
 
 
@@ -186,10 +172,9 @@ def test_read_into_needs_one_writable_piece(core: Any) -> None:
         ring.read_into(np.zeros(8, "i4")[::2])
     frozen = np.zeros(4, "i4")
     frozen.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        ring.read_into(frozen)
-    with pytest.raises(ValueError, match="read-only"):
-        ring.read_into(np.frombuffer(bytes(16), "i4"))
+    for read_only in (frozen, np.frombuffer(bytes(16), "i4")):
+        with pytest.raises(ValueError, match="read-only"):
+            ring.read_into(read_only)
     assert frozen.tolist() == [0] * 4
     assert len(ring) == 4
 
@@ -251,28 +236,19 @@ def test_nothing_moves_while_a_view_lives(core: Any, derived: Callable[[Any], An
     ring = core.RecordRing("i8", 8)
     ring.write(np.arange(3))
     target = np.zeros(2, "i8")
+    one = np.arange(1)
     kept = derived(ring.reserve(3))
-    for call in (
-        lambda: ring.commit(1),
-        lambda: ring.commit(0),
-        lambda: ring.write(np.arange(1)),
-        lambda: ring.put(np.arange(1)),
-    ):
+    for call, argument in ((ring.commit, 1), (ring.commit, 0), (ring.write, one), (ring.put, one)):
         with pytest.raises(BufferError, match="while a view of the reserved records lives"):
-            call()
+            call(argument)
     assert ring.read(1).tolist() == [0]  # the other side is free
     del kept
     ring.commit(1)
     kept = derived(ring.peek(2))
-    for call in (
-        lambda: ring.release(1),
-        lambda: ring.release(0),
-        ring.read,
-        ring.get,
-        lambda: ring.read_into(target),
-    ):
+    calls = [(ring.release, 1), (ring.release, 0), (ring.read_into, target)]
+    for call, *arguments in (*calls, (ring.read,), (ring.get,)):
         with pytest.raises(BufferError, match="while a view of the peeked records lives"):
-            call()
+            call(*arguments)
     assert ring.write(np.arange(1)) == 1
     del kept
     ring.release(1)
@@ -286,8 +262,7 @@ def test_a_view_outlives_the_ring(core: Any) -> None:
     ring.close()
     watched = weakref.ref(ring)
     del ring
-    gc.collect()
-    assert watched() is None
+    assert all_gone([watched])
     writing[:] = reading
     assert writing.tolist() == list(range(400))
 
@@ -360,8 +335,6 @@ def test_other_peoples_memory_holds_while_it_is_copied(core: Any) -> None:
 
 
 # -- closing and waiting --------------------------------------------------------------------------
-
-
 def test_put_puts_all_of_what_is_larger_than_the_ring(core: Any) -> None:
     ring = core.RecordRing("i8", 3)
     for array in (np.arange(20), np.arange(60)[::3]):
@@ -458,19 +431,15 @@ def test_misuse_from_many_threads_corrupts_nothing(core: Any) -> None:
             kept: Any = None
             for _ in range(400):
                 k = int(random.integers(0, 9000))
-                calls: list[Callable[[], Any]] = [
-                    lambda k=k: ring.write(array[:k]),
-                    lambda k=k: ring.read(k),
-                    lambda k=k: ring.read_into(target[:k]),
-                    lambda k=k: ring.reserve(k),
-                    lambda k=k: ring.peek(k),
-                    lambda k=k: ring.commit(k // 4),
-                    lambda k=k: ring.release(k // 4),
-                    lambda k=k: ring.get(k + 1, 0),
-                    lambda k=k: ring.put(array[k:], 0),
+                calls: list[Any] = [
+                    *((ring.write, array[:k]), (ring.read, k), (ring.read_into, target[:k])),
+                    *((ring.reserve, k), (ring.peek, k)),
+                    *((ring.commit, k // 4), (ring.release, k // 4)),
+                    *((ring.get, k + 1, 0), (ring.put, array[k:], 0)),
                 ]
+                call, *arguments = calls[int(random.integers(len(calls)))]
                 try:
-                    kept = calls[int(random.integers(len(calls)))]()
+                    kept = call(*arguments)
                 except expected:
                     kept = None
                 assert 0 <= len(ring) <= 5000
