@@ -16,7 +16,7 @@ from reactivex.subject import Subject
 
 import rstreams_fast as rsf
 from rstreams_fast.interop.reactivex import from_observable, observe_on, to_observable
-from tests.helpers import DEADLINE, run_python
+from tests.helpers import DEADLINE, run_python, start_thread
 
 
 def heard(observable: Any) -> list[Any]:
@@ -121,14 +121,11 @@ def test_observe_on_moves_to_the_executor_and_makes_the_sender_wait() -> None:
     source = reactivex.from_iterable(range(2000), NewThreadScheduler()).pipe(operators.map(send))
     with ThreadPoolExecutor(1, thread_name_prefix="below") as pool:
         observable = source.pipe(observe_on(pool, prefetch=16), operators.map(slow))
-        collected: list[Any] = []
-        over = threading.Event()
-        observable.subscribe(collected.append, lambda e: over.set(), over.set)
+        hearing = start_thread(lambda: heard(observable))
         assert first.wait(DEADLINE)
         assert len(sent) <= 17  # 16, and the one whose sender waits
         go_on.set()
-        assert over.wait(DEADLINE)
-    assert collected == list(range(2000))
+        assert hearing.result() == [*range(2000), "end"]
     assert {name.rpartition("_")[0] for name in threads} == {"below"}
 
 
@@ -180,22 +177,18 @@ def test_disposing_frees_a_sender_that_waits() -> None:
 
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("end", [None, ValueError("its own")])
-def test_a_sender_on_the_loop_is_held_as_far_as_prefetch_goes(
+async def test_a_sender_on_the_loop_is_held_as_far_as_prefetch_goes(
     fits: bool, end: Exception | None
 ) -> None:
-    async def body() -> list[Any]:
-        signals: list[Any] = []
-        over = asyncio.Event()
-        source = reactivex.from_iterable(range(100))
-        if end is not None:
-            source = source.pipe(operators.concat(reactivex.throw(end)))
-        source.pipe(observe_on(asyncio.get_running_loop(), prefetch=100 if fits else 4)).subscribe(
-            signals.append, lambda error: (signals.append(error), over.set()), over.set
-        )
-        await asyncio.wait_for(over.wait(), DEADLINE)
-        return signals
-
-    signals = asyncio.run(body())
+    signals: list[Any] = []
+    over = asyncio.Event()
+    source = reactivex.from_iterable(range(100))
+    if end is not None:
+        source = source.pipe(operators.concat(reactivex.throw(end)))
+    source.pipe(observe_on(asyncio.get_running_loop(), prefetch=100 if fits else 4)).subscribe(
+        signals.append, lambda error: (signals.append(error), over.set()), over.set
+    )
+    await asyncio.wait_for(over.wait(), DEADLINE)
     if fits:
         assert signals == [*range(100), *([] if end is None else [end])]
     else:
@@ -204,20 +197,19 @@ def test_a_sender_on_the_loop_is_held_as_far_as_prefetch_goes(
         assert "prefetch=4 elements are held" in str(signals[-1])
 
 
-def test_a_subject_is_fed_on_the_loop_before_and_after_it_is_asked_for() -> None:
-    async def body() -> list[int]:
-        taken: list[int] = []
-        sixth, over = asyncio.Event(), asyncio.Event()
-        subject: reactivex.Subject[int] = reactivex.Subject()
+async def test_a_subject_is_fed_on_the_loop_before_and_after_it_is_asked_for() -> None:
+    taken: list[int] = []
+    sixth, over = asyncio.Event(), asyncio.Event()
+    subject: Subject[int] = Subject()
 
-        def take(element: int) -> None:
-            taken.append(element)
-            if element % 6 == 5:
-                sixth.set()
+    def take(element: int) -> None:
+        taken.append(element)
+        if element % 6 == 5:
+            sixth.set()
 
-        subject.pipe(observe_on(asyncio.get_running_loop(), prefetch=8)).subscribe(
-            take, on_completed=over.set
-        )
+    moved = subject.pipe(observe_on(asyncio.get_running_loop(), prefetch=8))
+    moved.subscribe(take, on_completed=over.set)
+    async with asyncio.timeout(DEADLINE):
         for start in range(0, 30, 6):
             for element in range(start, start + 6):
                 subject.on_next(element)
@@ -226,12 +218,7 @@ def test_a_subject_is_fed_on_the_loop_before_and_after_it_is_asked_for() -> None
         subject.on_next(30)
         subject.on_completed()
         await over.wait()
-        return taken
-
-    async def in_time() -> list[int]:
-        return await asyncio.wait_for(body(), DEADLINE)
-
-    assert asyncio.run(in_time()) == list(range(31))
+    assert taken == list(range(31))
 
 
 @pytest.mark.parametrize(
