@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import temporary_in
+from tests.spark.conftest import name, temporary_in
+
+__all__ = ["name"]
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import gc
 import multiprocessing
 import pickle
 import socket
-import threading
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,12 +19,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.calls.budget import account_of
 from tests.helpers import wait_until
 from tests.spark.processes import OtherProcess
-from tests.spark.stages import K, parts, values
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
+from tests.spark.stages import K, as_async, parts, same, values
 
 
 def of_a_worker(budget: rs.Budget) -> rs.Budget:
@@ -36,38 +29,32 @@ def of_a_worker(budget: rs.Budget) -> rs.Budget:
 
 
 places = pytest.mark.parametrize("worker", [False, True])
+kinds = pytest.mark.parametrize("plain", [False, True])
 
 
 @places
-@pytest.mark.parametrize("plain", [False, True])
+@kinds
 def test_as_many_calls_are_made_as_there_are(worker: bool, plain: bool, name: str) -> None:
     budget, made = rs.Budget(name, calls=500, money=1e9), list[int]()
     used = of_a_worker(budget) if worker else budget
 
-    async def fn(k: int) -> int:
-        await asyncio.sleep(0)
-        made.append(k)
-        if k % 10 == 0:
-            raise OSError("an attempt that failed")
-        return k
-
-    def plain_fn(k: int) -> int:
+    def fn(k: int) -> int:
         made.append(k)
         if k % 10 == 0:
             raise OSError("an attempt that failed")
         return k
 
     policy = rs.Policy(budget=used, retry=rs.Retry(1, backoff=0), circuit=rs.Circuit(5000))
-    look = rs.lookup(
-        policy(plain_fn if plain else fn), pa.int64(), concurrency=16, on_failure="column"
-    )
+    asked = policy(fn if plain else as_async(fn))
+    look = rs.lookup(asked, pa.int64(), concurrency=16, on_failure="column")
     outcomes = values(look, range(1000))
     refused = [each["error"] for each in outcomes if "BudgetSpentError" in str(each)]
     assert len(made) == 500
     assert 400 <= len(refused) <= 600
     assert budget.left["calls"] == 0
     more = rs.Budget(name, calls=502, money=1e9)  # what was spent stays spent
-    assert values(rs.lookup(rs.Policy(budget=more)(fn), pa.int64()), [1, 2]) == [1, 2]
+    asked = rs.Policy(budget=more)(as_async(fn))
+    assert values(rs.lookup(asked, pa.int64()), [1, 2]) == [1, 2]
     assert more.spent["calls"] == 502
 
 
@@ -86,20 +73,17 @@ def test_a_plain_function_of_batches_has_a_budget(name: str) -> None:
 
 
 @places
-@pytest.mark.parametrize("plain", [False, True])
+@kinds
 def test_other_units_overshoot_by_the_calls_in_flight(worker: bool, plain: bool, name: str) -> None:
-    budget = rs.Budget(name, tokens=1000)
-    at_work, most = threading.Semaphore(8), 8
+    budget, most = rs.Budget(name, tokens=1000), 8
 
     def call(_: int) -> None:
-        with at_work:
-            rs.spent(tokens=70)
+        rs.spent(tokens=70)
 
     async def acall(k: int) -> None:
         await asyncio.to_thread(call, k)
 
     fn = rs.Policy(budget=of_a_worker(budget) if worker else budget)(call if plain else acall)
-    refused = 0
     if plain:
         with ThreadPoolExecutor(most) as pool:
             calls = [pool.submit(fn, k) for k in range(100)]
@@ -121,35 +105,32 @@ def test_other_units_overshoot_by_the_calls_in_flight(worker: bool, plain: bool,
         assert budget.spent["tokens"] == 70 * made
 
 
-def test_what_was_estimated_counts_until_the_function_tells(name: str) -> None:
+async def test_what_was_estimated_counts_until_the_function_tells(name: str) -> None:
     """A call that waits has taken its estimate; one that is cancelled has spent nothing."""
     budget = rs.Budget(name, calls=100, tokens=50)
     limit = rs.Limit(name, units={"tokens": rs.per_second(1e6)}, weigh=lambda _: 60)
 
-    async def main() -> None:
-        go_on = asyncio.Event()
+    go_on = asyncio.Event()
 
-        @rs.Policy(budget=budget, limit=limit)
-        async def fn(_: int) -> None:
-            await go_on.wait()
-            rs.spent(tokens=1)
+    @rs.Policy(budget=budget, limit=limit)
+    async def fn(_: int) -> None:
+        await go_on.wait()
+        rs.spent(tokens=1)
 
-        first = asyncio.ensure_future(fn(0))
-        await asyncio.sleep(0.1)
-        with pytest.raises(rs.BudgetSpentError, match="there are no tokens left"):
-            await fn(1)
-        go_on.set()
-        await first
-        assert budget.left == {"calls": 99, "tokens": 49}
-        for _ in range(10):
-            await fn(2)
-
-    asyncio.run(main())
+    first = asyncio.ensure_future(fn(0))
+    await asyncio.sleep(0.1)
+    with pytest.raises(rs.BudgetSpentError, match="there are no tokens left"):
+        await fn(1)
+    go_on.set()
+    await first
+    assert budget.left == {"calls": 99, "tokens": 49}
+    for _ in range(10):
+        await fn(2)
     assert budget.spent == {"calls": 11, "tokens": 11}
 
 
 @pytest.mark.parametrize("has_circuit", [False, True])
-@pytest.mark.parametrize("plain", [False, True])
+@kinds
 def test_a_call_counts_though_another_circuit_is_open(
     has_circuit: bool, plain: bool, name: str
 ) -> None:
@@ -165,22 +146,11 @@ def test_a_call_counts_though_another_circuit_is_open(
         made.append(k)
         inner(k)
 
-    async def acall(k: int) -> None:
-        call(k)
-
-    async def main() -> None:
-        fn = outer(acall)
+    fn: Any = outer(call if plain else as_async(call))
+    with asyncio.Runner() as runner:
         for k in range(5):
             with pytest.raises((OSError, rs.CircuitOpenError, rs.BudgetSpentError)):
-                await fn(k)
-
-    if plain:
-        fn = outer(call)
-        for k in range(5):
-            with pytest.raises((OSError, rs.CircuitOpenError, rs.BudgetSpentError)):
-                fn(k)
-    else:
-        asyncio.run(main())
+                fn(k) if plain else runner.run(fn(k))
     assert made == [0, 1, 2]
     assert budget.spent == {"calls": 3, "tokens": 30}
 
@@ -254,11 +224,7 @@ def test_workers_share_a_budget_though_they_are_killed(name: str, workers: Any) 
 
 def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
     budget = rs.Budget(name, calls=100)
-
-    async def call(k: int) -> int:
-        return k
-
-    stage = rs.lookup(rs.Policy(budget=of_a_worker(budget))(call), pa.int64())
+    stage = rs.lookup(rs.Policy(budget=of_a_worker(budget))(same), pa.int64())
     assert values(stage, range(3)) == [0, 1, 2]
     del stage
     gc.collect()

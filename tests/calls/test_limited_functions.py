@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits.permits import PermitGate
 from tests.helpers import DEADLINE
+from tests.spark.stages import values
 
 LIMIT = rsf.Limit("nested", concurrency=2, scope="process")
 PLACES = {
@@ -23,6 +23,9 @@ PLACES = {
     "other": (rsf.Limit("nested, other", concurrency=2, scope="process"), False),
     "other scope": (rsf.Limit("nested", concurrency=2), False),
 }
+
+
+on_this_host = pytest.mark.parametrize("scope", ["process", "executor"])
 
 
 async def inner(x: int) -> int:
@@ -51,13 +54,7 @@ def in_a_stage(first: Any, second: Any) -> list[int]:
     async def outer(x: int) -> int:
         return int(await first(x)) + 1
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"x": list(range(8))})
-
-    stage = rs.lookup(second(outer), pa.int64(), concurrency=8).as_map_fn(on="x")
-    return [
-        y for batch in stage(batches()) for y in batch.column(batch.num_columns - 1).to_pylist()
-    ]
+    return values(rs.lookup(second(outer), pa.int64(), concurrency=8), range(8))
 
 
 @pytest.mark.parametrize("run", [in_asyncio, on_threads, in_a_stage])
@@ -74,8 +71,9 @@ def test_a_call_within_a_call_of_its_limit_is_refused(run: Any, place: str) -> N
 
 @pytest.mark.parametrize("run", [in_asyncio, on_threads, in_a_stage])
 @pytest.mark.parametrize("inner_is_bounded", [False, True])
-def test_concurrency_of_either_limit_of_a_name_refuses(run: Any, inner_is_bounded: bool) -> None:
-    name = uuid.uuid4().hex
+def test_concurrency_of_either_limit_of_a_name_refuses(
+    run: Any, inner_is_bounded: bool, name: str
+) -> None:
     rate = rsf.Limit(name, rate=1000.0, scope="process")
     bound = rsf.Limit(name, concurrency=1, scope="process")  # the newest, which applies to both
     first, second = (bound, rate) if inner_is_bounded else (rate, bound)
@@ -88,10 +86,9 @@ def test_a_rate_has_no_permits_to_hold() -> None:
     assert in_asyncio(rsf.Policy(limit=limit)(inner), rsf.Policy(limit=limit)) == list(range(2, 10))
 
 
-def test_what_a_call_left_behind_may_call() -> None:
-    tasks: list[asyncio.Task[int]] = []
-    policy = rsf.Policy(limit=LIMIT)
-    begin = asyncio.Event()
+async def test_what_a_call_left_behind_may_call() -> None:
+    tasks = list[asyncio.Task[int]]()
+    policy, begin = rsf.Policy(limit=LIMIT), asyncio.Event()
 
     async def later() -> int:
         await begin.wait()
@@ -100,17 +97,14 @@ def test_what_a_call_left_behind_may_call() -> None:
     async def outer() -> None:
         tasks.append(asyncio.create_task(later()))
 
-    async def run() -> int:
-        await policy(outer)()
-        begin.set()
-        return await tasks[0]
-
-    assert asyncio.run(run()) == 2
+    await policy(outer)()
+    begin.set()
+    assert await tasks[0] == 2
 
 
-@pytest.mark.parametrize("scope", ["process", "executor"])
-def test_a_loop_that_is_not_running_keeps_no_permit(scope: Any) -> None:
-    limit = rsf.Limit(uuid.uuid4().hex, concurrency=2, scope=scope)
+@on_this_host
+def test_a_loop_that_is_not_running_keeps_no_permit(scope: Any, name: str) -> None:
+    limit = rsf.Limit(name, concurrency=2, scope=scope)
     call = rsf.Policy(limit=limit)(inner)
 
     async def call_twice() -> list[int]:
@@ -121,72 +115,63 @@ def test_a_loop_that_is_not_running_keeps_no_permit(scope: Any) -> None:
         assert asyncio.run(asyncio.wait_for(call(3), DEADLINE)) == 4
 
 
-@pytest.mark.parametrize("scope", ["process", "executor"])
-def test_a_call_that_is_closed_while_it_waits_takes_no_permit(scope: Any) -> None:
-    limit = rsf.Limit(uuid.uuid4().hex, concurrency=1, scope=scope)
+@on_this_host
+async def test_a_call_that_is_closed_while_it_waits_takes_no_permit(scope: Any, name: str) -> None:
+    limit = rsf.Limit(name, concurrency=1, scope=scope)
     may_end = asyncio.Event()
 
     @rsf.Policy(limit=limit)
     async def wait() -> None:
         await may_end.wait()
 
-    async def run() -> None:
-        running = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        waiting: Any = wait()
-        waiting.send(None)
-        waiting.close()
-        may_end.set()
-        await running
-        await asyncio.wait_for(wait(), DEADLINE)
-
-    asyncio.run(run())
+    running = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting: Any = wait()
+    waiting.send(None)
+    waiting.close()
+    may_end.set()
+    await running
+    await asyncio.wait_for(wait(), DEADLINE)
 
 
 @pytest.mark.parametrize("words", [{}, {"burst": 2}, {"concurrency": 200}], ids=str)
-@pytest.mark.parametrize("scope", ["process", "executor"])
-def test_cancelled_calls_use_up_no_rate(scope: Any, words: dict[str, Any]) -> None:
+@on_this_host
+async def test_cancelled_calls_use_up_no_rate(scope: Any, words: Any, name: str) -> None:
     """The cancelled calls alone would take two minutes, and their first ones 40 seconds."""
-    policy = rsf.Policy(limit=rsf.Limit(uuid.uuid4().hex, scope=scope, rate=1, **words))
+    policy = rsf.Policy(limit=rsf.Limit(name, scope=scope, rate=1, **words))
+    await policy(inner)(1)
+    functions = [policy(inner) for _ in range(40)]
+    tasks = [asyncio.create_task(call(1)) for call in functions for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    call = policy(inner)
+    await asyncio.wait_for(asyncio.gather(call(1), call(2)), DEADLINE)
 
-    async def run() -> None:
-        await policy(inner)(1)
-        functions = [policy(inner) for _ in range(40)]
-        tasks = [asyncio.create_task(call(1)) for call in functions for _ in range(3)]
+
+@on_this_host
+async def test_calls_that_are_cancelled_while_they_are_held_back_leave_nothing(
+    scope: Any, name: str
+) -> None:
+    limit = rsf.Limit(name, concurrency=2, scope=scope)
+    gate = PermitGate(limit, asyncio.get_running_loop())
+    gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+    gate.hold(60)
+    for _ in range(3):
+        waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
         await asyncio.sleep(0)
-        for task in tasks:
+        for task in waiting:
             task.cancel()
-        await asyncio.wait(tasks)
-        call = policy(inner)
-        await asyncio.wait_for(asyncio.gather(call(1), call(2)), DEADLINE)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("scope", ["process", "executor"])
-def test_calls_that_are_cancelled_while_they_are_held_back_leave_nothing(scope: Any) -> None:
-    limit = rsf.Limit(uuid.uuid4().hex, concurrency=2, scope=scope)
-
-    async def run() -> None:
-        gate = PermitGate(limit, asyncio.get_running_loop())
-        gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
-        gate.hold(60)
-        for _ in range(3):
-            waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
-            await asyncio.sleep(0)
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting)
-        source: Any = gate._source
-        assert source._shared.pace._free == []
-        gate.close()
-
-    asyncio.run(run())
+        await asyncio.wait(waiting)
+    source: Any = gate._source
+    assert source._shared.pace._free == []
+    gate.close()
 
 
-@pytest.mark.parametrize("scope", ["process", "executor"])
-def test_loops_that_end_use_up_no_rate(scope: Any) -> None:
-    call = rsf.Policy(limit=rsf.Limit(uuid.uuid4().hex, rate=1.0, scope=scope))(inner)
+@on_this_host
+def test_loops_that_end_use_up_no_rate(scope: Any, name: str) -> None:
+    call = rsf.Policy(limit=rsf.Limit(name, rate=1.0, scope=scope))(inner)
 
     async def waiting() -> None:
         task = asyncio.create_task(call(1))

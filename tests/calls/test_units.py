@@ -16,7 +16,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE
-from tests.spark.stages import scopes, values
+from tests.spark.stages import as_async, result_of, scopes, values
 
 A_SECOND = rs.per_second(1000)
 A_DAY = rs.per_minute(1000 / 1440)
@@ -43,11 +43,8 @@ def test_calls_wait_until_those_before_them_are_paid_for(scope: str, plain: bool
         with one_at_a_time:
             begun.append((time.monotonic(), tokens))
 
-    async def acall(tokens: int) -> None:
-        call(tokens)
-
     weights, start = [30, 300, 1, 2, 40] * 2, time.monotonic()
-    fn = rs.Policy(limit=limit(scope))(call if plain else acall)
+    fn = rs.Policy(limit=limit(scope))(call if plain else as_async(call))
     if plain:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(fn, weights))
@@ -216,12 +213,7 @@ def test_a_unit_that_nothing_counts_is_an_error_of_the_call(plain: bool) -> None
     async def areport(**units: float) -> None:
         await asyncio.to_thread(report, **units)
 
-    def called(policy: rs.Policy, **units: float) -> None:
-        if plain:
-            policy(report)(**units)
-        else:
-            asyncio.run(policy(areport)(**units))
-
+    fn: Any = report if plain else areport
     retry, one = rs.Retry(3, backoff=0), limit(weigh=lambda **units: 1)
     budget = rs.Budget(uuid.uuid4().hex, scope="process", money=9, calls=9)
     for policy, counted in (
@@ -230,11 +222,11 @@ def test_a_unit_that_nothing_counts_is_an_error_of_the_call(plain: bool) -> None
         (rs.Policy(limit=one, budget=budget, retry=retry), "money, tokens"),
     ):
         with pytest.raises(TypeError, match=rf"spent\(token\): .*'token'; it counts {counted}$"):
-            called(policy, token=1)
+            result_of(policy(fn)(token=1))
     assert len(made) == 3
     only_calls = rs.Budget(uuid.uuid4().hex, scope="process", calls=9)
     for policy in (rs.Policy(retry=retry), rs.Policy(budget=only_calls)):
-        called(policy, token=1)
+        result_of(policy(fn)(token=1))
 
 
 async def test_the_innermost_policy_that_counts_a_unit_gets_it() -> None:

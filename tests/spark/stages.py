@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -65,6 +66,22 @@ def made(make: Any, fn: Any, *args: Any, **words: Any) -> Any:
     """Return a stage of ``fn``; the words of a policy are put around ``fn``."""
     policy = {word: words.pop(word) for word in POLICY & set(words)}
     return make(rs.Policy(**policy)(fn) if policy else fn, *args, **words)
+
+
+def as_async(fn: Callable[..., Any]) -> Any:
+    """Return an ``async def`` function that lets others run, and then does what ``fn`` does."""
+
+    @functools.wraps(fn)
+    async def call(*args: Any, **words: Any) -> Any:
+        await asyncio.sleep(0)
+        return fn(*args, **words)
+
+    return call
+
+
+def result_of(called: Any) -> Any:
+    """Return what a call has returned; a coroutine runs on a loop of its own for it."""
+    return asyncio.run(called) if asyncio.iscoroutine(called) else called
 
 
 async def same(k: Any) -> Any:
