@@ -111,6 +111,19 @@ def temporary_in(place: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """The host's temporary directory, which is one of the test's."""
+    with temporary_in(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Where a test has its journal."""
+    return str(tmp_path / "journal")
+
+
+@pytest.fixture
 def conf(spark: SparkSession) -> Callable[..., AbstractContextManager[None]]:
     """Set SQL configurations for a ``with`` block."""
 

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals
 from tests.helpers import DEADLINE
@@ -54,3 +56,9 @@ def stage_of(fn: Any, uri: str, *, max_bytes: int | None = None, **words: Any) -
 def files(uri: str) -> list[Path]:
     """Return the segments, and what else is beside them."""
     return sorted(Path(uri).glob("*/*"))
+
+
+def read(segment: Path) -> pa.Table:
+    """Return what is in a segment."""
+    with pa.memory_map(str(segment)) as file:
+        return pa.ipc.open_file(file).read_all()

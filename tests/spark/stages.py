@@ -32,6 +32,13 @@ def batches(*keys: Iterable[Any], kind: pa.DataType = K[0].type) -> Iterator[pa.
         yield pa.RecordBatch.from_pydict({"k": pa.array(some, kind)})
 
 
+def waiting(more: threading.Event, *keys: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """Yield a batch of each of these, the last one when ``more`` is set."""
+    yield from batches(*keys[:-1])
+    assert more.wait(DEADLINE)
+    yield from batches(keys[-1])
+
+
 def parts(rows: int, size: int) -> list[pa.RecordBatch]:
     """Return batches of the keys 0, 1, ..., of so many each."""
     return list(batches(*(range(i, min(i + size, rows)) for i in range(0, rows, size))))

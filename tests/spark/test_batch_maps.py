@@ -19,19 +19,13 @@ from pyspark.taskcontext import TaskContext
 
 import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
-from tests.helpers import DEADLINE, start_thread, wait_until
+from tests.helpers import DEADLINE, Problem, start_thread, wait_until
 from tests.spark.backends import every_backend
 from tests.spark.conftest import Frozen
-from tests.spark.stages import D, K, made, parts
+from tests.spark.stages import D, K, as_async, made, parts
 from tests.spark.stages import same as rows_same
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
-
-SCHEMA = K
-
-
-class Boom(Exception):
-    pass
 
 
 def keys(outputs: Any) -> list[int]:
@@ -73,7 +67,7 @@ def test_an_iterable_waits_for_its_turn() -> None:
             made += 1
             yield batch
 
-    stage = rs.map_batches(many, SCHEMA, concurrency=2).as_map_fn()(parts(20, 10))
+    stage = rs.map_batches(many, K, concurrency=2).as_map_fn()(parts(20, 10))
     threading.Timer(0.2, first_may_end.set).start()
     first = next(stage)
     assert first["k"][0].as_py() == 0
@@ -85,7 +79,7 @@ def test_an_iterable_waits_for_its_turn() -> None:
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
-        *((kind(), kind) for kind in (Boom, TimeoutError, RingClosed)),
+        *((kind(), kind) for kind in (Problem, TimeoutError, RingClosed)),
         *((kind(), RuntimeError) for kind in (StopIteration, asyncio.CancelledError)),
         (Frozen(7), Frozen),  # takes a note, though it refuses attributes
     ],
@@ -99,13 +93,9 @@ def test_an_exception_comes_out_with_its_rows(
             raise raised
         return batch
 
-    async def bad_async(batch: pa.RecordBatch) -> pa.RecordBatch:
-        await asyncio.sleep(0)
-        return bad(batch)
-
     if sync and isinstance(raised, asyncio.CancelledError):
         return  # a matter of loops
-    stage = rs.map_batches(bad if sync else bad_async, SCHEMA).as_map_fn()
+    stage = rs.map_batches(bad if sync else as_async(bad), K).as_map_fn()
     with pytest.raises(kind) as caught:
         start_thread(lambda: list(stage(parts(100, 10)))).result()
     notes = [str(caught.value), *getattr(caught.value, "__notes__", [])]
@@ -116,18 +106,15 @@ def test_an_exception_comes_out_with_its_rows(
 def test_the_metrics_count_the_call_that_fails_the_task(sync: bool, tmp_path: Path) -> None:
     def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch["k"][0].as_py() == 50:
-            raise Boom
+            raise Problem
         return batch
 
-    async def bad_async(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return bad(batch)
-
     metrics = rs.Metrics(tmp_path)
-    stage = rs.map_batches(bad if sync else bad_async, SCHEMA, metrics=metrics)
-    with pytest.raises(Boom):
+    stage = rs.map_batches(bad if sync else as_async(bad), K, metrics=metrics)
+    with pytest.raises(Problem):
         keys(stage.as_map_fn()(parts(100, 10)))
     total = metrics.totals()
-    assert (total.state, total.failures, total.failure_types) == ("failed", 1, {"Boom": 1})
+    assert (total.state, total.failures, total.failure_types) == ("failed", 1, {"Problem": 1})
 
 
 # -- the schema ------------------------------------------------------------------------------------
@@ -183,7 +170,7 @@ def test_outputs_of_every_kind_come_in_the_order_of_the_inputs(fn: Any, asynchro
         found = fn(batch)
         return list(found) if fn is in_pieces else found
 
-    outputs = rs.map_batches(fn_async if asynchronous else fn, SCHEMA).as_map_fn()(parts(300, 10))
+    outputs = rs.map_batches(fn_async if asynchronous else fn, K).as_map_fn()(parts(300, 10))
     assert keys(outputs) == list(range(300))
 
 
@@ -191,12 +178,12 @@ def test_outputs_of_every_kind_come_in_the_order_of_the_inputs(fn: Any, asynchro
 STAGES: list[Callable[..., Any]] = [
     lambda **words: made(rs.lookup, rows_same, pa.int64(), **words),
     lambda **words: made(rs.enrich, rows_same, on="k", output=D, ordered=False, **words),
-    lambda **words: made(rs.map_batches, same, SCHEMA, **words),
-    lambda **words: made(rs.map_batches, in_pieces, SCHEMA, **words),
-    lambda **words: made(rs.map_batches, same_async, SCHEMA, **words),
-    lambda **words: rs.stage(lambda stream: stream, SCHEMA, **words),
-    lambda **words: rs.stage(lambda stream: stream.publish_on(prefetch=4), SCHEMA, **words),
-    lambda **words: rs.stage(lambda stream: stream.map_async(same_async), SCHEMA, **words),
+    lambda **words: made(rs.map_batches, same, K, **words),
+    lambda **words: made(rs.map_batches, in_pieces, K, **words),
+    lambda **words: made(rs.map_batches, same_async, K, **words),
+    lambda **words: rs.stage(lambda stream: stream, K, **words),
+    lambda **words: rs.stage(lambda stream: stream.publish_on(prefetch=4), K, **words),
+    lambda **words: rs.stage(lambda stream: stream.map_async(same_async), K, **words),
 ]
 every_stage = pytest.mark.parametrize("make", STAGES)
 
@@ -214,9 +201,9 @@ def test_no_input_starts_and_opens_nothing(make: Callable[..., Any]) -> None:
 def test_what_upstream_raises_comes_out(make: Callable[..., Any]) -> None:
     def upstream() -> Any:
         yield from parts(20, 10)
-        raise Boom("upstream")
+        raise Problem("upstream")
 
-    with pytest.raises(Boom, match="upstream"):
+    with pytest.raises(Problem, match="upstream"):
         list(make().as_map_fn()(upstream()))
 
 
@@ -261,7 +248,7 @@ def test_a_result_that_is_not_as_declared_is_refused(
     result: Any, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(parts(1, 1)))
+        list(rs.map_batches(lambda _: result, K).as_map_fn()(parts(1, 1)))
 
 
 def test_a_zone_is_where_it_is_declared_and_a_builder_gives_a_stream() -> None:
@@ -269,7 +256,7 @@ def test_a_zone_is_where_it_is_declared_and_a_builder_gives_a_stream() -> None:
     naive = batch_of(t=pa.array([0], pa.timestamp("us")))
     with pytest.raises(TypeError, match="one has a time zone, the other has none"):
         list(rs.map_batches(lambda _: naive, schema).as_map_fn()(parts(1, 1)))
-    stage: Any = rs.stage(lambda stream: 5, SCHEMA)  # type: ignore[arg-type, return-value]
+    stage: Any = rs.stage(lambda stream: 5, K)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="must return a Stream, got int"):
         list(stage.as_map_fn()(parts(1, 1)))
 
@@ -305,7 +292,7 @@ def test_a_failed_call_is_made_again_then_raised_or_dropped(
     fn: Any = {"generator": generator, "iterable": Several, "async": fn_async}[kind]
     metrics = rs.Metrics(tmp_path)
     words: Any = {"retry": rs.Retry(2, backoff=0), "on_failure": on_failure, "metrics": metrics}
-    outputs = made(rs.map_batches, fn, SCHEMA, **words).as_map_fn()(parts(50, 10))
+    outputs = made(rs.map_batches, fn, K, **words).as_map_fn()(parts(50, 10))
     if failing == 3 and on_failure == "raise":
         with pytest.raises(OSError, match="service away") as raised:
             keys(outputs)
@@ -319,12 +306,12 @@ def test_a_failed_call_is_made_again_then_raised_or_dropped(
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_what_is_not_as_declared_is_never_dropped(sync: bool) -> None:
-    async def fn_async(_: pa.RecordBatch) -> Any:
+    def fn(_: pa.RecordBatch) -> Any:
         return [{"q": 1}]
 
-    fn: Any = (lambda _: [{"q": 1}]) if sync else fn_async
+    stage = rs.map_batches(fn if sync else as_async(fn), K, on_failure="drop")
     with pytest.raises(ValueError, match="unknown: q"):
-        keys(rs.map_batches(fn, SCHEMA, on_failure="drop").as_map_fn()(parts(10, 5)))
+        keys(stage.as_map_fn()(parts(10, 5)))
 
 
 def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
@@ -336,7 +323,7 @@ def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
             raise OSError("service away")
         return batch
 
-    stage = rs.map_batches(rs.Policy(retry=rs.Retry(1, backoff=3600, max_backoff=3600))(fn), SCHEMA)
+    stage = rs.map_batches(rs.Policy(retry=rs.Retry(1, backoff=3600, max_backoff=3600))(fn), K)
     outputs: Any = stage.as_map_fn()(parts(20, 10))
     next(outputs)
     assert waits.wait(DEADLINE)
@@ -348,10 +335,10 @@ def test_any_stream_of_parts() -> None:
     def build(stream: Any) -> Any:
         return stream.map(lambda b: b.slice(1)).publish_on().filter(lambda b: b.num_rows > 5)
 
-    stage = rs.stage(build, SCHEMA)
+    stage = rs.stage(build, K)
     assert keys(stage.as_map_fn()(parts(95, 10))) == [k for k in range(90) if k % 10]
     assert "publish_on" in stage.describe()
-    in_order = rs.stage(lambda stream: stream.map_async(same_async, concurrency=4), SCHEMA)
+    in_order = rs.stage(lambda stream: stream.map_async(same_async, concurrency=4), K)
     assert keys(in_order.as_map_fn()(parts(300, 10))) == list(range(300))
 
 
@@ -364,14 +351,14 @@ def test_a_stage_may_end_early() -> None:
             read += 1
             yield batch
 
-    stage = rs.stage(lambda stream: stream.take(3), SCHEMA)
+    stage = rs.stage(lambda stream: stream.take(3), K)
     assert keys(stage.as_map_fn()(upstream())) == list(range(30))
     assert read < 100
 
 
 @every_backend
 @pytest.mark.parametrize("boundary", [False, True])
-@pytest.mark.parametrize("raised", [Boom("in the stage"), Frozen(7), StopIteration()], ids=repr)
+@pytest.mark.parametrize("raised", [Problem("in the stage"), Frozen(7), StopIteration()], ids=repr)
 def test_exceptions_of_a_stage_come_out(raised: Exception, boundary: bool) -> None:
     """A ``StopIteration`` is no end, and what takes no note comes out itself."""
 
@@ -386,7 +373,7 @@ def test_exceptions_of_a_stage_come_out(raised: Exception, boundary: bool) -> No
     kind = RuntimeError if isinstance(raised, StopIteration) else type(raised)
     with rs.Metrics() as metrics:
         with pytest.raises(kind) as caught:
-            list(rs.stage(build, SCHEMA, metrics=metrics).as_map_fn()(parts(100, 10)))
+            list(rs.stage(build, K, metrics=metrics).as_map_fn()(parts(100, 10)))
         assert metrics.totals().state == "failed"
     assert caught.value is raised or "StopIteration" in str(caught.value)
 
@@ -426,7 +413,7 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
     for patient in (True, False):
         for event in (taken, entered, go_on):
             event.clear()
-        stage = rs.stage(build, SCHEMA).as_map_fn()(parts(30, 10))
+        stage = rs.stage(build, K).as_map_fn()(parts(30, 10))
         next(stage)
         taken.set()
         assert entered.wait(DEADLINE)
@@ -449,7 +436,7 @@ def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
     size, count = parts(1000, 1000)[0].nbytes, 0
     words: Any = {"bounds": rs.Bounds(bytes=5 * size)}
     with rs.Metrics() as metrics:
-        stage = rs.stage(lambda s: s.publish_on(prefetch=1000), SCHEMA, metrics=metrics, **words)
+        stage = rs.stage(lambda s: s.publish_on(prefetch=1000), K, metrics=metrics, **words)
         for batch in stage.as_map_fn()(parts(1000, 1000)[0] for _ in range(200)):
             del batch
             count += 1
@@ -467,7 +454,7 @@ def test_a_stage_that_keeps_everything_does_not_hang() -> None:
         tables = stream.batch(3).map(pa.Table.from_batches)
         return tables.map(lambda table: table.combine_chunks().to_batches()[0])
 
-    stage = rs.stage(build, SCHEMA, bounds=rs.Bounds(bytes=parts(10, 10)[0].nbytes))
+    stage = rs.stage(build, K, bounds=rs.Bounds(bytes=parts(10, 10)[0].nbytes))
     assert keys(stage.as_map_fn()(parts(30, 10))) == list(range(30))
 
 
@@ -476,7 +463,7 @@ def test_rows_are_taken_while_another_thread_imports_pandas(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
     rows = [{"k": np.int64(1)}, {"k": 2}]
-    assert keys(rs.map_batches(lambda _: rows, SCHEMA).as_map_fn()(parts(1, 1))) == [1, 2]
+    assert keys(rs.map_batches(lambda _: rows, K).as_map_fn()(parts(1, 1))) == [1, 2]
 
 
 def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
@@ -490,7 +477,7 @@ def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
         yield second
 
     with rs.Metrics() as metrics:
-        came.extend(rs.stage(lambda s: s, SCHEMA, metrics=metrics).as_map_fn()(upstream()))
+        came.extend(rs.stage(lambda s: s, K, metrics=metrics).as_map_fn()(upstream()))
         total = metrics.totals()
     assert total.waiting_upstream > 0.1
     assert total.waiting_upstream > total.waiting_function

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.spark.stages import D, batches, in_or_out_of_order, made, outputs, values
+from tests.spark.stages import D, as_async, batches, in_or_out_of_order, made, outputs
+from tests.spark.stages import values as outcomes
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -18,10 +19,6 @@ ON_FAILURE: Any = {"on_failure": "column"}
 
 def rows(stage: Any, *keys: list[Any]) -> list[dict[str, Any]]:
     return outputs(stage, batches(*keys)).to_pylist()
-
-
-def outcomes(stage: Any, *keys: list[Any]) -> list[Any]:
-    return values(stage, *keys)
 
 
 class Unspeakable(Exception):
@@ -169,10 +166,6 @@ def doubled(batch: pa.RecordBatch) -> Any:
     return [{"d": 2 * k} for k in batch["k"].to_pylist()]
 
 
-async def doubled_async(batch: pa.RecordBatch) -> Any:
-    return doubled(batch)
-
-
 DOUBLED = pa.schema([pa.field("d", pa.int64(), nullable=False)])
 
 
@@ -186,16 +179,11 @@ def test_rows_that_are_not_as_declared_are_a_failure_of_their_batch() -> None:
     assert found[1]["outcome"]["input"] == {"k": 7}
 
 
-@pytest.mark.parametrize("fn", [doubled, doubled_async])
+@pytest.mark.parametrize("fn", [doubled, as_async(doubled)])
 def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -> None:
-    retry = rs.Retry(1, backoff=0)
+    words: Any = {"retry": rs.Retry(1, backoff=0), "on_failure": rs.Failures("column", at_most=1)}
     with rs.Metrics() as metrics:
-        stage = rs.map_batches(
-            rs.Policy(retry=retry)(fn),
-            DOUBLED,
-            on_failure=rs.Failures("column", at_most=1),
-            metrics=metrics,
-        )
+        stage = made(rs.map_batches, fn, DOUBLED, metrics=metrics, **words)
         found = rows(stage, [1, 2], [6, 7, 8], [9])
         assert metrics.totals().failures == 1
     assert [row["d"] for row in found] == [2, 4, None, None, None, 18]
@@ -206,7 +194,7 @@ def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -
     assert all(told["error"] == {"type": "ValueError", "message": "no seven"} for told in bad)
 
 
-@pytest.mark.parametrize("fn", [doubled, doubled_async])
+@pytest.mark.parametrize("fn", [doubled, as_async(doubled)])
 @pytest.mark.parametrize("on_failure", ["drop", "column"])
 def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> None:
     stage = rs.map_batches(
@@ -249,7 +237,7 @@ def test_a_failure_that_the_cache_repeats_is_no_failure_of_a_call(on_failure: st
     policy = rs.Policy(cache=rs.Cache(failure_ttl=60))
     stage = rs.lookup(policy(half), pa.int64(), on_failure=on_failure, metrics=metrics)
     with metrics:
-        values(stage, [1, 2, 3], [1, 1, 2, 3])
+        outcomes(stage, [1, 2, 3], [1, 1, 2, 3])
         totals = metrics.totals()
     assert (totals.calls, totals.failures, totals.cache_hits) == (3, 2, 4)
     assert totals.failure_types == {"ValueError": 2}
@@ -315,10 +303,7 @@ def test_a_function_that_exits_is_no_failed_row(sync: bool) -> None:
     def exits(k: int) -> int:
         raise SystemExit(k)
 
-    async def exits_too(k: int) -> int:
-        exits(k)
-
-    stage = made(rs.enrich, exits if sync else exits_too, on="k", output=D, **ON_FAILURE)
+    stage = made(rs.enrich, exits if sync else as_async(exits), on="k", output=D, **ON_FAILURE)
     with pytest.raises((SystemExit, RuntimeError)) as raised:
         rows(stage, [4])
     assert "SystemExit" in repr(raised.value)

@@ -12,7 +12,7 @@ import pickle
 import threading
 import time
 import zoneinfo
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,17 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE
 from tests.spark import stages
-from tests.spark.stages import D, batches, in_or_out_of_order, made, one, outputs, rows, values
+from tests.spark.stages import (
+    D,
+    batches,
+    in_or_out_of_order,
+    made,
+    one,
+    outputs,
+    rows,
+    values,
+    waiting,
+)
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -36,16 +46,15 @@ class Service(stages.Service):
         await self.look(keys)
         return [2 * k for k in keys]
 
+    def plain(self, keys: list[Any]) -> tuple[Any, ...]:
+        return tuple(asyncio.run(self(keys)))
+
 
 @in_or_out_of_order
 @pytest.mark.parametrize("sync_fn", [True, False])
 def test_every_row_gets_its_own_result_of_a_call_of_many(ordered: bool, sync_fn: bool) -> None:
     service = Service()
-
-    def plain(keys: list[int]) -> tuple[int, ...]:
-        return tuple(asyncio.run(service(keys)))
-
-    fn: Any = plain if sync_fn else service
+    fn: Any = service.plain if sync_fn else service
     words: Any = {"batch": rs.Batching(60, linger=5), "concurrency": 3, "ordered": ordered}
     keys = [None if k % 10 == 3 else k for k in range(3000)]
     found = rows(made(rs.enrich, fn, on="k", output=D, **words), keys[:1100], keys[1100:])
@@ -72,11 +81,8 @@ def test_several_keys_are_tuples_and_the_client_comes_first_in_each_attempt() ->
             raise OSError("down")
         return [a + b for a, b in keys]
 
-    words: Any = {
-        "using": client,
-        "batch": rs.Batching(10, linger=0),
-        "retry": rs.Retry(1, backoff=0),
-    }
+    words: Any = {"using": client, "batch": rs.Batching(10, linger=0)}
+    words["retry"] = rs.Retry(1, backoff=0)
     stage = made(rs.enrich, fetch, on=["a", "b"], output=D, **words)
     assert outputs(stage, one(a=[1, 2], b=[10, 20]))["d"].to_pylist() == [11, 22]
     assert asked == [("client", [(1, 10), (2, 20)])] * 2
@@ -100,16 +106,9 @@ def test_equal_keys_are_asked_for_once_and_an_exception_among_the_results_is_a_r
 
 
 def test_a_list_that_is_not_full_goes_when_it_has_lingered() -> None:
-    service, more = Service(), threading.Event()
-
-    def slowly() -> Iterator[pa.RecordBatch]:
-        yield from batches([1, 2, 3])
-        assert more.wait(DEADLINE)
-        yield from batches([4])
-
-    found = []
+    service, more, found = Service(), threading.Event(), list[int]()
     stage = rs.enrich(service, on="k", output=D, batch=rs.Batching(64, linger=0.001))
-    for output in stage.as_map_fn()(slowly()):
+    for output in stage.as_map_fn()(waiting(more, [1, 2, 3], [4])):
         found += output["d"].to_pylist()
         more.set()
     assert found == [2, 4, 6, 8]
@@ -125,11 +124,7 @@ def test_no_list_waits_for_more_rows_than_the_partition_has(
     if "journal" in words:
         words = {"journal": rs.Journal(tmp_path, version="1")}
     service = Service()
-
-    def plain(keys: list[int]) -> tuple[int, ...]:
-        return tuple(asyncio.run(service(keys)))
-
-    fn: Any = plain if sync_fn else service
+    fn: Any = service.plain if sync_fn else service
     batch = rs.Batching(64, linger=2 * DEADLINE)
     stage = made(rs.enrich, fn, on="k", output=D, batch=batch, **words)
     for keys in ([1], [None, 7, None], range(70)):
@@ -159,26 +154,16 @@ def test_no_repeated_row_waits_for_more_rows_than_the_partition_has(
 
 
 def test_no_row_waits_for_a_repeated_row_that_has_passed_its_deadline() -> None:
-    more = threading.Event()
-
-    def slowly() -> Iterator[pa.RecordBatch]:
-        yield from batches([0, 1])
-        assert more.wait(DEADLINE)
-        yield from batches([2])
+    more, found = threading.Event(), list[Any]()
 
     async def fetch(keys: list[int]) -> list[Any]:
         return [2 * k or rs.RetryAfter(3600) for k in keys]
 
-    stage = rs.enrich(
-        rs.Policy(patience=3600, deadline=1.0)(fetch),
-        on="k",
-        output=D,
-        batch=rs.Batching(2, linger=3600),
-        on_failure="null",
-        ordered=False,
-    )
-    found, begin = [], time.monotonic()
-    for output in stage.as_map_fn()(slowly()):
+    fn = rs.Policy(patience=3600, deadline=1.0)(fetch)
+    words: Any = {"batch": rs.Batching(2, linger=3600), "on_failure": "null", "ordered": False}
+    stage = rs.enrich(fn, on="k", output=D, **words)
+    begin = time.monotonic()
+    for output in stage.as_map_fn()(waiting(more, [0, 1], [2])):
         found += output["d"].to_pylist()
         more.set()
     assert time.monotonic() - begin < DEADLINE
@@ -333,18 +318,14 @@ def test_a_client_is_given_as_it_is() -> None:
 
 
 # -- cache -----------------------------------------------------------------------------------------
-def counted(calls: list[Any]) -> Any:
+def test_a_result_is_kept_for_later_partitions_and_copies_of_the_cache() -> None:
+    calls, cache = list[Any](), rs.Cache()
+
     async def fetch(k: Any) -> Any:
         calls.append(k)
         await asyncio.sleep(0)
         return None if k == 3 else k
 
-    return fetch
-
-
-def test_a_result_is_kept_for_later_partitions_and_copies_of_the_cache() -> None:
-    calls: list[Any] = []
-    cache, fetch = rs.Cache(), counted(calls)
     for again in (cache, pickle.loads(pickle.dumps(cache))):
         stage = rs.enrich(rs.Policy(cache=again)(fetch), on="k", output=D)
         assert rows(stage, [1, 3, None], [4]) == [(1, 1), (3, None), (None, None), (4, 4)]
@@ -431,11 +412,7 @@ def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
 
 def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
     service, metrics = Service(), rs.Metrics(tmp_path)
-    words: Any = {
-        "cache": rs.Cache(),
-        "batch": rs.Batching(10, linger=0),
-        "metrics": metrics,
-    }
+    words: Any = {"cache": rs.Cache(), "batch": rs.Batching(10, linger=0), "metrics": metrics}
     stage = made(rs.enrich, service, on="k", output=D, **words)
     for keys in ([1, 2], [2, 3]):
         assert rows(stage, keys) == [(k, 2 * k) for k in keys]

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, start_thread, wait_until
+from tests.helpers import DEADLINE, Problem, start_thread, wait_until
 from tests.spark.backends import every_backend
 from tests.spark.conftest import Frozen
 from tests.spark.stages import (
     D,
     K,
     Service,
+    as_async,
     batches,
     doubled,
     in_or_out_of_order,
@@ -33,6 +34,7 @@ from tests.spark.stages import (
     outputs,
     parts,
     same,
+    waiting,
 )
 
 SUB_BATCH_ROWS = 1024
@@ -179,13 +181,7 @@ def test_the_first_results_do_not_wait_for_the_rest(suspends: bool) -> None:
 @in_or_out_of_order
 def test_results_leave_while_upstream_is_dry(ordered: bool) -> None:
     go_on = threading.Event()
-
-    def upstream() -> Any:
-        yield from parts(5, 5)
-        assert go_on.wait(DEADLINE)
-        yield from parts(3, 3)
-
-    stage = with_d(doubled, ordered=ordered).as_map_fn()(upstream())
+    stage = with_d(doubled, ordered=ordered).as_map_fn()(waiting(go_on, range(5), range(3)))
     found: list[int] = []
     while len(found) < 5:
         found += next(stage)["k"].to_pylist()
@@ -259,17 +255,13 @@ def test_a_wrong_value_after_null_keys_names_its_own_key() -> None:
 
 
 # -- failures --------------------------------------------------------------------------------------
-class Boom(Exception):
-    pass
-
-
 @every_backend
 @in_or_out_of_order
 @pytest.mark.parametrize("suspends", [False, True])
 @pytest.mark.parametrize(
     ("words", "raised", "said"),
     [
-        ({}, Boom("no such thing"), "for the key k=42"),
+        ({}, Problem("no such thing"), "for the key k=42"),
         ({"dedupe": True}, SystemExit(1), "raised by look for the key k=42"),
         ({"serialize_by": "k", "concurrency": 1}, SystemExit(1), "raised by look for the key k=42"),
         ({"serialize_by": "k"}, SystemExit(1), "raised by look for the key k=42"),
@@ -299,17 +291,14 @@ def test_exceptions_that_mean_something_to_others_or_refuse_attributes(
     """To generators and loops."""
     raised = Frozen(7) if kind is Frozen else kind()
 
-    async def look(k: int) -> int:
-        return look_sync(k)
-
-    def look_sync(k: int) -> int:
+    def look(k: int) -> int:
         if k == 3:
             raise raised
         return k
 
     for retry, said in ((None, "for the key 3"), (rs.Retry(1, backoff=0), "2 of 2")):
         with pytest.raises((RuntimeError, SystemExit, Frozen)) as caught:
-            looked_up(look_sync if sync else look, 10, retry=retry)
+            looked_up(look if sync else as_async(look), 10, retry=retry)
         if kind is Frozen:
             assert caught.value is raised
             assert any(said in note for note in raised.__notes__)
@@ -552,24 +541,14 @@ def test_close_does_not_wait_for_a_call_that_refuses_to_end() -> None:
 
 
 def test_close_while_upstream_says_nothing_runs_no_function_any_more() -> None:
-    silent = threading.Event()
-    calls: list[int] = []
-
-    def upstream() -> Any:
-        yield from parts(10, 10)
-        silent.wait(DEADLINE)
-        yield from parts(10, 10)
-
-    async def look(k: int) -> int:
-        calls.append(k)
-        return k
-
-    stage: Any = rs.lookup(look, pa.int64()).as_map_fn()(upstream())
+    silent, service = threading.Event(), Service()
+    upstream = waiting(silent, range(10), range(10))
+    stage: Any = rs.lookup(service.look, pa.int64()).as_map_fn()(upstream)
     next(stage)
     stage.close()
-    seen = len(calls)
+    seen = len(service.calls)
     silent.set()  # the reader ends now; nothing is made of what it read
-    assert len(calls) == seen == 10
+    assert len(service.calls) == seen == 10
 
 
 def test_a_broken_pipe_after_close_is_no_error(
@@ -633,14 +612,11 @@ def test_a_generator_that_hangs_in_its_finally_does_not_keep_the_partition() -> 
 def test_the_callers_context_is_seen_by_the_function() -> None:
     variable = contextvars.ContextVar("variable", default="unset")
 
-    async def look(k: int) -> str:
-        return variable.get()
-
-    def look_sync(k: int) -> str:
+    def look(k: int) -> str:
         return variable.get()
 
     variable.set("set")
-    for fn in (look, look_sync):
+    for fn in (look, as_async(look)):
         assert looked_up(fn, 3, returns=pa.string()) == ["set"] * 3
 
 

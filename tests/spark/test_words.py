@@ -9,8 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, ByteType, StructField, StructType, YearMonthIntervalType
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.declared import resolve_schema, resolve_type
+from tests.helpers import run_python
 from tests.spark.stages import K, doubled, made, parts, same
 
 
@@ -101,7 +104,6 @@ REFUSED: list[Row] = [
     (BATCHES, AUTO, TypeError, "concurrency must be an int, got str"),
     (BATCHES, {"on_failure": "null"}, ValueError, "on_failure must be .*drop"),
     (BATCHES, {"loop_factory": "uvloop"}, TypeError, "loop_factory must be a factory, got str"),
-    (BATCHES, {"fn": len, "timeout": 1}, ValueError, "timeout needs an async fn"),
     (BATCHES, {"fn": len, "deadline": 1}, ValueError, "needs an async fn"),
     (rs.stage, {"build": 3, "schema": K}, TypeError, "build must be callable"),
     (rs.PerWorker, {"factory": 5}, TypeError, r"PerWorker\(factory\) must be a factory"),
@@ -150,9 +152,6 @@ REFUSED: list[Row] = [
     ),
     (rs.Metrics, {"path": ""}, ValueError, "path is empty"),
     (BATCHES, {"bounds": rs.Bounds(rows=3)}, ValueError, "rows are not called one by one"),
-    (POLICY, {"timeout": 1}, ValueError, "timeout needs an async fn"),
-    (POLICY, {"retry": 3}, TypeError, "retry must be a Retry"),
-    (POLICY, {"limit": 3}, TypeError, "limit must be a Limit"),
     (POLICY, {"key": 3}, TypeError, "key must be callable"),
     (POLICY, {"fn": 3, "retry": rs.Retry(2)}, TypeError, "fn must be callable"),
 ]
@@ -201,6 +200,41 @@ def test_what_is_no_frame_is_named(stage: Any) -> None:
         stage(pa.table({"k": [1]}))
 
 
+# -- types and schemas -----------------------------------------------------------------------------
+def test_without_a_session_ddl_says_to_start_one() -> None:
+    script = (
+        "import rstreams_fast.spark as rs\n"
+        "try:\n"
+        "    rs.lookup(print, 'interactive lang').as_map_fn()\n"
+        "except RuntimeError as refused:\n"
+        "    print(refused)\n"
+    )
+    said = run_python("-c", script, env={"SPARK_REMOTE": None}).stdout
+    assert "returns='interactive lang' is a DDL string, and only a running SparkSession" in said
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        (YearMonthIntervalType(), "YearMonthIntervalType"),
+        (ArrayType(YearMonthIntervalType()), "YearMonthIntervalType"),
+        (pa.uint8(), "uint8"),
+        (pa.list_(pa.float16()), "halffloat"),
+    ],
+    ids=str,
+)
+def test_a_type_that_only_one_side_has_names_the_argument(declared: Any, named: str) -> None:
+    with pytest.raises(TypeError, match=f"^returns has a type that Spark does not .*{named}"):
+        resolve_type(declared, "returns")
+    if isinstance(declared, pa.DataType):
+        schema = pa.schema([("good", pa.int8()), ("bad", declared)])
+    else:
+        schema = StructType([StructField("good", ByteType()), StructField("bad", declared)])
+    with pytest.raises(TypeError, match=f"^output: the column 'bad' has a type that .*{named}"):
+        resolve_schema(schema, "output")
+
+
+# -- bounds ----------------------------------------------------------------------------------------
 DESCRIBED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (
         {"concurrency": 9, "bounds": rs.Bounds(rows=99, bytes=12345), "timeout": 2},
