@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -353,13 +352,32 @@ class _LeasedAccount:
         if not self._refill_lock.acquire(blocking=False):
             return
         try:
-            with self._lock:
-                used, self._used, self._lease_rest = self._used, {}, {}
             if self._connection is not None:
-                with contextlib.suppress(OSError):
+                used, rest = self._end_lease()
+                try:
                     self._send({"used": used, "wanted": {}})
+                except OSError:
+                    self.add(self._disconnect(used, rest))
         finally:
             self._refill_lock.release()
+
+    def _end_lease(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what the calls have spent since the last request, and the rest of the lease."""
+        with self._lock:
+            used, self._used = self._used, {}
+            rest, self._lease_rest = self._lease_rest, {}
+        return used, rest
+
+    def _disconnect(self, used: dict[str, float], rest: dict[str, float]) -> dict[str, float]:
+        """Close the broken connection, and return what is still to be reported of ``used``.
+
+        The driver counts the whole lease of a broken connection as spent. So this is only what the
+        calls have spent beyond the lease: the whole amount if the lease was empty.
+        """
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        return {unit: max(0.0, -rest.get(unit, -of)) for unit, of in used.items()}
 
     def _wanted_amounts(self) -> dict[str, float]:
         """Return the amounts that the worker spends in ``LEASE_SECONDS`` at its present rate."""
@@ -371,18 +389,13 @@ class _LeasedAccount:
         return {CALLS: 1.0} | {unit: of * LEASE_SECONDS / seconds for unit, of in used.items()}
 
     def _renew_lease(self, wanted: Mapping[str, float]) -> None:
-        with self._lock:
-            used, self._used = self._used, {}
-            rest, self._lease_rest = self._lease_rest, {}
+        used, rest = self._end_lease()
         until, pause = time.monotonic() + PATIENCE_SECONDS, 0.02
         while True:
             try:
                 found, spent_unit = self._exchange({"used": used, "wanted": wanted})
             except OSError as failed:
-                self._connection = None
-                # The driver counts the whole lease of a broken connection as spent. So report only
-                # what the calls have spent beyond the lease: the whole amount if it was empty.
-                used = {unit: max(0.0, -rest.get(unit, -of)) for unit, of in used.items()}
+                used = self._disconnect(used, rest)
                 hopeless = isinstance(failed, ConnectionRefusedError) and not self._leased_at
                 if hopeless or time.monotonic() >= until:
                     lost = StageError(f"nobody keeps the budget {self._name!r} any more")

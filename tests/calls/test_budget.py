@@ -232,7 +232,10 @@ def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
     assert budget.spent == {"calls": 3}
 
 
-def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(name: str) -> None:
+@pytest.mark.parametrize("is_left", [False, True])
+def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(
+    is_left: bool, name: str
+) -> None:
     budget = rs.Budget(name, money=1.0)
     account: Any = account_of(of_a_worker(budget))
     account.refill()
@@ -244,6 +247,10 @@ def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(name:
     account.add({"money": 0.5})
     with account._connection as connection:
         connection.shutdown(socket.SHUT_RDWR)
+        if is_left:  # the worker's last stage ends, and cannot report what was spent
+            user = ExitStack()
+            account.join(user)
+            del user
         account._spent_until = 0.0  # ask again at once
         account.refill()
     assert budget.spent == {"money": left["money"] + 1.0 + 0.5}
