@@ -25,7 +25,7 @@ from tests.jvm_tck.subjects import ROOT, list_subjects
 
 FOLDER = ROOT / "build" / "tck"
 #: Seconds for one run of one kit on one backend.
-LIMIT = 900
+LIMIT = 3600
 EXIT_KEPT, EXIT_BROKEN, EXIT_COULD_NOT_RUN = 0, 1, 2
 
 

@@ -131,7 +131,7 @@ def run(frame: Any, stage: str, place: str, folder: Path) -> list[Any]:
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(60), "the query did not end"
+        assert query.awaitTermination(300), "the query did not end"
     finally:
         query.stop()
     rows = frame.sparkSession.read.parquet(out).select("id", "v").orderBy("id").collect()
