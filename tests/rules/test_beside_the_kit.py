@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted
+from tests.helpers import wait_until
 from tests.rules.probes import subscribed
 
 Make = Callable[[int], Any]
@@ -89,29 +88,18 @@ def test_spec316_whatever_is_requested_the_call_returns(kind: str) -> None:
         recorder.check()
 
 
-@contextmanager
-def _reported() -> Iterator[tuple[list[BaseException], Counted]]:
-    """The errors that were reported, and their number, to wait for."""
-    errors: list[BaseException] = []
-    count = Counted()
-    previous = rsf.on_dropped_error(lambda error: (errors.append(error), count.add()))
-    yield errors, count
-    rsf.on_dropped_error(previous)
-
-
 @pytest.mark.parametrize("signal", ["on_subscribe", "on_next", "on_error", "on_complete"])
 @pytest.mark.parametrize("kind", ["range", "generator", "foreign", *(KINDS.keys() - SYNCHRONOUS)])
 def test_spec213_an_error_of_the_subscriber_is_reported_and_ends_the_stream(
-    kind: str, signal: str
+    kind: str, signal: str, dropped: list[BaseException]
 ) -> None:
     boom = RuntimeError("the subscriber's own")
     stream = KINDS[kind](5)
     if signal == "on_error":
         stream = stream.map(lambda _x: 1 // 0)
-    with _reported() as (errors, count):
-        recorder = subscribed(stream, 2 if signal == "on_next" else 100, raises=(signal, boom))
-        count.wait_until(1, "errors that were reported")
-    assert errors == [boom]
+    recorder = subscribed(stream, 2 if signal == "on_next" else 100, raises=(signal, boom))
+    wait_until(lambda: dropped, "the report")
+    assert dropped == [boom]
     assert recorder.signals[-1][0] == signal
     if signal == "on_next":
         assert len(recorder.elements) == 1

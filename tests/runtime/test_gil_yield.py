@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -133,45 +133,28 @@ def ignore(_element: object) -> None:
     pass
 
 
-async def publish_on(endless: Endless) -> None:
-    await endless.numbers().publish_on(asyncio.get_running_loop()).for_each(ignore)
-
-
-async def subscribe_on(endless: Endless) -> None:
-    await endless.numbers().subscribe_on(asyncio.get_running_loop()).for_each(ignore)
-
-
-async def boundaries_in_a_row(endless: Endless) -> None:
+def boundaries_in_a_row(endless: Endless) -> rsf.Stream[int]:
     """None of them ever works for a whole turn: each waits for the next one's demand."""
     loop = asyncio.get_running_loop()
     stream = endless.numbers().subscribe_on(loop)
     for _ in range(3):
         stream = stream.publish_on(loop, prefetch=8)
-    await stream.for_each(ignore)
+    return stream
 
 
-async def map_async(endless: Endless) -> None:
-    await endless.numbers().map_async(same).for_each(ignore)
-
-
-async def async_source(endless: Endless) -> None:
-    await rsf.from_async_iterable(endless.later).for_each(ignore)
-
-
-async def async_for(endless: Endless) -> None:
-    async for element in endless.numbers().iterate():
-        ignore(element)
+KEEPING: dict[str, Callable[[Endless], rsf.Stream[int]]] = {
+    "publish_on": lambda endless: endless.numbers().publish_on(asyncio.get_running_loop()),
+    "subscribe_on": lambda endless: endless.numbers().subscribe_on(asyncio.get_running_loop()),
+    "boundaries in a row": boundaries_in_a_row,
+    "map_async": lambda endless: endless.numbers().map_async(same),
+    "async source": lambda endless: rsf.from_async_iterable(endless.later),
+    "async for": Endless.numbers,
+}
 
 
 @needs_gil
-@pytest.mark.parametrize(
-    "keep",
-    [publish_on, subscribe_on, boundaries_in_a_row, map_async, async_source, async_for],
-    ids=lambda keep: keep.__name__,
-)
-def test_a_stream_that_keeps_a_loop_busy_yields(
-    keep: Callable[[Endless], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("keep", KEEPING)
+def test_a_stream_that_keeps_a_loop_busy_yields(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
     often = threading.Event()
     threads: list[int] = []
@@ -184,7 +167,12 @@ def test_a_stream_that_keeps_a_loop_busy_yields(
         really_sleep(seconds)
 
     async def main() -> None:
-        await keep(endless)
+        stream = KEEPING[keep](endless)
+        if keep == "async for":
+            async for element in stream.iterate():
+                ignore(element)
+        else:
+            await stream.for_each(ignore)
 
     def run() -> int:
         asyncio.run(main())

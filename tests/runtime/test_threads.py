@@ -140,8 +140,6 @@ begun.wait()
 
 
 # -- threads that streams share --------------------------------------------------------------------
-
-
 def running() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("rstreams-fast-shared")]
 

@@ -41,8 +41,6 @@ def judge(verification: type[Verification], **members: Any) -> list[Result]:
 
 
 # -- the specification's own examples --------------------------------------------------------------
-
-
 @pytest.fixture
 def executor() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
@@ -108,8 +106,6 @@ def test_the_subscribers_of_the_specification(name: str, executor: ThreadPoolExe
 
 
 # -- correct, and plain ----------------------------------------------------------------------------
-
-
 class FifteenMoreAfterCancel(publishers.TenMoreAfterCancel):
     left = 15
 

@@ -385,10 +385,7 @@ def number_of(session: object, n: int) -> int:
     deadline=10,
     retry=rsf.Retry(3),
     limit=rsf.Limit(
-        "models",
-        rate=rsf.per_second(9),
-        units={"tokens": rsf.per_minute(9)},
-        weigh=number_of,
+        "models", rate=rsf.per_second(9), units={"tokens": rsf.per_minute(9)}, weigh=number_of
     ),
     circuit=rsf.Circuit(failures=10),
     budget=rsf.Budget("models", calls=10),
