@@ -54,8 +54,8 @@ class Recorder:
     def on_subscribe(self, subscription: Any, /) -> None:
         if self.subscription is not None:
             self.violations.append("§2.12: a second on_subscribe")
+        self.subscription = subscription  # first: threads that wait for it are woken by the signal
         self._signal("on_subscribe")
-        self.subscription = subscription
         if self._on_subscribe is not None:
             self._on_subscribe(self)
         if self._request is not ...:
