@@ -515,10 +515,14 @@ class Driver:
         return status
 
     def left(self) -> list[str]:
-        """What is left of files, beside the files of limits and what Spark logs."""
+        """What is left of files, beside the files of limits and what Spark logs.
+
+        A worker that is killed while it starts a relay leaves a lock file to the next relay.
+        """
         folders = (self.cluster.temporary, self._local)
         found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
-        return [str(path) for path in found if not path.parent.name.startswith("rstreams-limits")]
+        kept = ("rstreams-limits", "rstreams-relays")
+        return [str(path) for path in found if not path.parent.name.startswith(kept)]
 
     def close(self) -> None:
         try:

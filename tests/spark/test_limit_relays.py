@@ -155,6 +155,22 @@ def test_a_relay_ends_when_it_has_no_worker_and_removes_its_files(
         assert not files(tmp_path)
 
 
+async def test_a_relay_removes_what_killed_ones_have_left(host: Path, driver: Driver) -> None:
+    async with stages(driver.limit) as (worker,):
+        (await soon(worker.begin())).end()
+        (living,) = relays()
+        in_use = files(host)
+        left = [in_use[0].with_name(f"0123{suffix}") for suffix in ("", ".lock")]
+        for file in left:
+            file.touch()
+        with Driver(4) as other:
+            async with stages(other.limit) as (another,):
+                (await soon(another.begin())).end()
+            assert not any(file.exists() for file in left)
+            assert set(in_use) < set(files(host))
+        assert living in relays()
+
+
 async def test_a_relay_that_finds_no_driver_leaves_no_file(host: Path) -> None:
     with Driver(4) as driver:
         address = driver.limit.served_at

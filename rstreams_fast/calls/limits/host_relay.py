@@ -159,6 +159,7 @@ def _listening_at(path: Path) -> socket.socket:
 
 
 def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
+    _remove_left_files(path.parent)
     # -I and -S: the script needs neither installed packages nor the user's Python settings.
     command = [sys.executable, "-I", "-S", relay.__file__, str(driver), str(listening), str(path)]
     nothing = subprocess.DEVNULL
@@ -174,6 +175,16 @@ def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
     # exit that the relay still runs. ``_is_running`` does what ``poll`` would do.
     started.returncode = 0
     _started[:] = [*filter(_is_running, _started), started.pid]
+
+
+def _remove_left_files(folder: Path) -> None:
+    """Remove the files of relays, and of processes that started relays, that were killed."""
+    for file in folder.glob(f"*{relay.LOCK}"):
+        path = file.with_suffix("")
+        with contextlib.suppress(OSError):
+            if (lock := _lock_file(path)) is not None:
+                relay.remove(str(path))
+                os.close(lock)
 
 
 def _is_running(relay_id: int) -> bool:
