@@ -68,6 +68,7 @@ async def connect_by_relay(
             is_started = True
             try:
                 await _start(path, lock, address, connect_seconds)
+                _remove_left_files(path.parent)
             finally:
                 os.close(lock)
         elif loop.time() >= until:
@@ -159,7 +160,6 @@ def _listening_at(path: Path) -> socket.socket:
 
 
 def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
-    _remove_left_files(path.parent)
     # -I and -S: the script needs neither installed packages nor the user's Python settings.
     command = [sys.executable, "-I", "-S", relay.__file__, str(driver), str(listening), str(path)]
     nothing = subprocess.DEVNULL
@@ -178,10 +178,10 @@ def _start_script(path: Path, driver: int, listening: int, lock: int) -> None:
 
 
 def _remove_left_files(folder: Path) -> None:
-    """Remove the files of relays, and of processes that started relays, that were killed."""
-    for file in folder.glob(f"*{relay.LOCK}"):
-        path = file.with_suffix("")
-        with contextlib.suppress(OSError):
+    """Remove the files of relays that were killed while they ran, or while they were started."""
+    with contextlib.suppress(OSError):
+        for file in folder.glob(f"*{relay.LOCK}"):
+            path = file.with_suffix("")
             if (lock := _lock_file(path)) is not None:
                 relay.remove(str(path))
                 os.close(lock)
