@@ -517,12 +517,12 @@ class Driver:
     def left(self) -> list[str]:
         """What is left of files, beside the files of limits and what Spark logs.
 
-        A worker that is killed while it starts a relay leaves a lock file to the next relay.
+        A worker that is killed while it starts a relay leaves an empty lock file, which the next
+        relay of the host removes.
         """
         folders = (self.cluster.temporary, self._local)
         found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
-        kept = ("rstreams-limits", "rstreams-relays")
-        return [str(path) for path in found if not path.parent.name.startswith(kept)]
+        return [str(path) for path in found if not _may_be_left(path)]
 
     def close(self) -> None:
         try:
@@ -532,6 +532,12 @@ class Driver:
             self.service.close()
             if self._local.is_mount():
                 subprocess.run(["umount", self._local], check=False)
+
+
+def _may_be_left(path: Path) -> bool:
+    if path.parent.name.startswith("rstreams-relays"):
+        return path.suffix == ".lock" and not path.stat().st_size
+    return path.parent.name.startswith("rstreams-limits")
 
 
 HEAD: Final = """\
