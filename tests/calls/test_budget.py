@@ -232,9 +232,9 @@ def test_what_a_stage_has_left_goes_to_others(name: str) -> None:
     assert budget.spent == {"calls": 3}
 
 
-@pytest.mark.parametrize("is_left", [False, True])
+@pytest.mark.parametrize("stage_ends", [False, True])
 def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(
-    is_left: bool, name: str
+    stage_ends: bool, name: str
 ) -> None:
     budget = rs.Budget(name, money=1.0)
     account: Any = account_of(of_a_worker(budget))
@@ -247,7 +247,7 @@ def test_what_calls_tell_after_the_last_lease_survives_a_broken_connection(
     account.add({"money": 0.5})
     with account._connection as connection:
         connection.shutdown(socket.SHUT_RDWR)
-        if is_left:  # the worker's last stage ends, and cannot report what was spent
+        if stage_ends:  # it was the worker's last, and cannot report what was spent
             user = ExitStack()
             account.join(user)
             del user

@@ -28,9 +28,17 @@ if sys.implementation.name != "cpython":
 elif FREE_THREADED and sys.version_info < (3, 14):  # cffi cannot do without a GIL before that
     del MODULES["cffi"]
 BACKENDS = list(MODULES)
+#: The names of the classes that each backend has.
 CLASSES = (
-    *("BurstIterator", "CallWindow", "DemandCounter", "FusedRun", "Latch"),
-    *("RecordRing", "SignalSerializer", "SpscRing", "Wip"),
+    "BurstIterator",
+    "CallWindow",
+    "DemandCounter",
+    "FusedRun",
+    "Latch",
+    "RecordRing",
+    "SignalSerializer",
+    "SpscRing",
+    "Wip",
 )
 
 

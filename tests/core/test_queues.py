@@ -869,7 +869,10 @@ def test_a_thread_of_the_pool_does_not_wait_for_itself() -> None:
 
 
 def test_a_broken_pool_refuses_and_keeps_no_place(caplog: pytest.LogCaptureFixture) -> None:
-    with BoundedExecutor(1, max_queue_size=1, initializer=[].pop) as pool:
+    def fail() -> None:
+        raise Problem
+
+    with BoundedExecutor(1, max_queue_size=1, initializer=fail) as pool:
         with pytest.raises(RuntimeError):
             pool.submit(int).result(DEADLINE)
         for _ in range(3):

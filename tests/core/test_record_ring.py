@@ -432,10 +432,15 @@ def test_misuse_from_many_threads_corrupts_nothing(core: Any) -> None:
             for _ in range(400):
                 k = int(random.integers(0, 9000))
                 calls: list[Any] = [
-                    *((ring.write, array[:k]), (ring.read, k), (ring.read_into, target[:k])),
-                    *((ring.reserve, k), (ring.peek, k)),
-                    *((ring.commit, k // 4), (ring.release, k // 4)),
-                    *((ring.get, k + 1, 0), (ring.put, array[k:], 0)),
+                    (ring.write, array[:k]),
+                    (ring.read, k),
+                    (ring.read_into, target[:k]),
+                    (ring.reserve, k),
+                    (ring.peek, k),
+                    (ring.commit, k // 4),
+                    (ring.release, k // 4),
+                    (ring.get, k + 1, 0),
+                    (ring.put, array[k:], 0),
                 ]
                 call, *arguments = calls[int(random.integers(len(calls)))]
                 try:

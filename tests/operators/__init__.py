@@ -19,9 +19,26 @@ from tests.operators.entry import OPERATORS, Op, Use
 from tests.operators.sources import SOURCE_OF, SOURCES, Gives, Origin, Source
 
 __all__ = [
-    "ENDS", "OPERATORS", "SOURCES", "SOURCE_OF", "USES", "End", "Gives", "Op", "Origin", "Source",
-    "Use", "apart", "combining", "firsts", "flow", "parts", "representatives", "stages", "uses",
-]  # fmt: skip
+    "ENDS",
+    "OPERATORS",
+    "SOURCES",
+    "SOURCE_OF",
+    "USES",
+    "End",
+    "Gives",
+    "Op",
+    "Origin",
+    "Source",
+    "Use",
+    "apart",
+    "combining",
+    "firsts",
+    "flow",
+    "parts",
+    "representatives",
+    "stages",
+    "uses",
+]
 
 #: Each use of each operator, with its entry.
 USES: dict[str, tuple[type[Op], Use]] = {

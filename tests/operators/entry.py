@@ -26,7 +26,7 @@ Over = Callable[[Any], Any]
 
 
 def snake(name: str) -> str:
-    """The name of a function, of that of a class."""
+    """Return the name of a class as functions are named: ``flat_map`` for ``FlatMap``."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
 
 

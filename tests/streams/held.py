@@ -25,7 +25,7 @@ class Hold:
 
 @contextmanager
 def references_alone() -> Iterator[None]:
-    """Let the collector free nothing: what lives is referred to."""
+    """Switch the garbage collector off: then each object that lives is referred to."""
     gc.disable()
     try:
         yield
