@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import enum
 import math
 import os
@@ -27,6 +28,7 @@ __all__ = [
     "Emission",
     "Missing",
     "RunStatus",
+    "Waiters",
     "cancel_quietly",
     "check_same_process",
     "check_threads",
@@ -163,6 +165,46 @@ def sleeps(timeout: float | None) -> Iterator[float]:
     while (left := until - time.monotonic()) > 0:
         yield min(sleep, left, threading.TIMEOUT_MAX)
         sleep *= SLEEP_GROWTH
+
+
+class Waiters:
+    """The threads that wait for a change of an object.
+
+    A thread that waits here holds no lock. ``threading.Condition`` releases the caller's lock
+    during a wait. If a ``KeyboardInterrupt`` comes just after that, the lock stays released, and
+    the ``with`` statement that has taken the lock raises a ``RuntimeError`` instead.
+    """
+
+    __slots__ = ("_alarms",)
+
+    def __init__(self) -> None:
+        self._alarms: set[_thread.LockType] = set()
+        """A locked lock for each waiting thread, which waits until ``wake_all`` releases it."""
+
+    def wait_for(self, condition: Callable[[], object], timeout: float | None) -> bool:
+        """Block the thread until ``condition()`` holds. Return false if it never held in time.
+
+        Args:
+            condition: Called before each sleep.
+            timeout: Seconds. ``None`` means no limit.
+        """
+        for sleep in sleeps(timeout):
+            alarm = threading.Lock()
+            alarm.acquire()
+            try:
+                self._alarms.add(alarm)  # before the check: the change may come just after it
+                if condition():
+                    return True
+                alarm.acquire(timeout=sleep)
+            finally:
+                self._alarms.discard(alarm)
+        return bool(condition())
+
+    def wake_all(self) -> None:
+        """Have each waiting thread check its condition again."""
+        for alarm in list(self._alarms):
+            with contextlib.suppress(RuntimeError):  # another thread has released it
+                alarm.release()
 
 
 def let_others_run() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import signal
 import subprocess
 import sys
 import sysconfig
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -57,12 +55,6 @@ def at_once() -> Iterator[None]:
 @pytest.fixture(params=BACKENDS)
 def core(request: pytest.FixtureRequest) -> Any:
     return load(request.param)
-
-
-def all_gone(watched: Iterable[weakref.ref[Any]]) -> bool:
-    """Whether nothing keeps any of it, but garbage in cycles."""
-    gc.collect()
-    return all(ref() is None for ref in watched)
 
 
 def call_once_in_place_of(

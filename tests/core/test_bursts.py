@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.core import MISSING
-from tests.core.conftest import all_gone
-from tests.helpers import Element, Problem, run_threads
+from tests.helpers import Element, Problem, run_threads, wait_gone
 
 #: As arguments of a StopIteration they would not be themselves.
 ODD = [(), (1, 2), ((3,),), ValueError("an element"), StopIteration(4), StopIteration, None, [5]]
@@ -273,7 +272,7 @@ def test_cycles_through_a_burst_are_collected(core: Any) -> None:
     it._first_of([0, element])
     watched = weakref.ref(element)
     del it, element
-    assert all_gone([watched])
+    wait_gone(watched)
 
 
 def test_what_stands_alone_harms_nobody(core: Any) -> None:

@@ -28,8 +28,8 @@ from rstreams_fast.errors import (
     RingClosed,
     StageReturnedNoneError,
 )
-from tests.core.conftest import BACKENDS, all_gone, load
-from tests.helpers import Element, Living, Problem, run_python, start_thread, wait_for
+from tests.core.conftest import BACKENDS, load
+from tests.helpers import Element, Living, Problem, run_python, start_thread, wait_for, wait_gone
 
 C_LOOP = Path(__file__).parents[2] / "rstreams_fast" / "core" / "_cython" / "fused.pyx"
 
@@ -537,7 +537,8 @@ def test_spec313_clear_lets_go(core: Any, wrap: Wrap) -> None:
         run.drain(20)
         run.clear()
         del collector, source, function
-        assert all_gone(watched)
+        for each in watched:
+            wait_gone(each)
         run.clear()
 
 
@@ -573,7 +574,7 @@ def test_spec313_neither_traceback_nor_locals_keep_the_subscriber(core: Any, wra
     error = run.error
     run.clear()
     del collector
-    assert all_gone([watched])
+    wait_gone(watched)
     assert isinstance(error, Problem)
 
 
@@ -598,7 +599,7 @@ def test_the_traceback_of_an_error_keeps_no_element(core: Any, way: str, place: 
     assert isinstance(error, TypeError)
     run.clear()
     del source, element
-    assert all_gone([watched])
+    wait_gone(watched)
 
 
 def test_elements_are_released_one_by_one(core: Any, wrap: Wrap) -> None:

@@ -22,13 +22,15 @@ import pytest
 
 import rstreams_fast.core
 from tests.core.conftest import MODULES
+from tests.core.test_serializer import blocked
 from tests.helpers import DEADLINE, start_thread
 
 # One that is made, but interrupted before it is awaited.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
-#: Whose steps count: what the rings themselves are written in.
+#: Whose steps count: what the rings themselves are written in, and what they may wait with.
 CORE = str(Path(rstreams_fast.core.__file__).parent)
+TRACED = (CORE, threading.__file__)
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME", "SEND")
 
 instructions: dict[CodeType, dict[int, str]] = {}
@@ -48,7 +50,7 @@ class Interrupt:
         self.before: dict[int, str] = {}  # by the frames' ids, which must not be kept
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(CORE):
+        if not frame.f_code.co_filename.startswith(TRACED):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -167,6 +169,41 @@ def test_who_is_parked_is_woken_by_an_interrupted_call(core: Any, waiting: str) 
         if not again:
             return
     raise AssertionError(f"what wakes {waiting} does not end")
+
+
+@pytest.mark.parametrize("call", ["get", "put"])
+def test_an_interrupted_wait_leaves_the_ring(core: Any, call: str) -> None:
+    wait: Callable[[Any], object] = (
+        (lambda ring: ring.get(0.01)) if call == "get" else (lambda ring: ring.put(1, 0.01))
+    )
+    for at in range(1, MANY):
+        ring = core.SpscRing(1)
+        left = ring.offer_many([] if call == "get" else [0])
+        try:
+            again = interrupt(lambda ring=ring: wait(ring), at)
+        except TimeoutError:
+            again = False
+        assert len(ring.poll_many(2)) == left
+        assert ring.offer(7)
+        assert ring.poll() == 7
+        if not again:
+            return
+    raise AssertionError(f"{call} does not end")
+
+
+def test_an_interrupted_wait_leaves_the_serializer(core: Any) -> None:
+    for at in range(1, MANY):
+        subscriber, serializer, thread = blocked(core, capacity=1, on_full="wait")
+        serializer.on_next(1)
+        later = threading.Timer(0.01, subscriber.release.set)
+        later.start()
+        again = interrupt(lambda serializer=serializer: serializer.on_next(2), at)
+        thread.result()
+        later.join()
+        start_thread(serializer.cancel).result()  # the lock is free
+        if not again:
+            return
+    raise AssertionError("on_next does not end")
 
 
 def wait_until_it_sleeps(thread: threading.Thread, *, compiled: bool) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rstreams_fast.errors import OverlappingCallsError, RingClosed
-from tests.core.conftest import BACKENDS, MODULES, all_gone
-from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
+from tests.core.conftest import BACKENDS, MODULES
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for, wait_gone
 
 DTYPES: list[Any] = [
     "u1",
@@ -262,7 +262,7 @@ def test_a_view_outlives_the_ring(core: Any) -> None:
     ring.close()
     watched = weakref.ref(ring)
     del ring
-    assert all_gone([watched])
+    wait_gone(watched)
     writing[:] = reading
     assert writing.tolist() == list(range(400))
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from rstreams_fast.errors import OverlappingCallsError, RingClosed
-from tests.core.conftest import all_gone
-from tests.helpers import DEADLINE, Problem, run_threads, start_thread
+from tests.helpers import DEADLINE, Problem, run_threads, start_thread, wait_gone
 
 Call = Callable[[], Any]
 
@@ -382,7 +381,7 @@ def test_a_ring_is_not_kept_by_who_waited(core: Any) -> None:
         await cancelled(await parked(ring.aget()))
         return weakref.ref(ring)
 
-    assert all_gone([run(main())])
+    wait_gone(run(main()))
 
 
 @pytest.mark.parametrize(("capacity", "total"), [(1, 300), (7, 3000), (1024, 5000)])

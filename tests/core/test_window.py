@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.errors import RingClosed
-from tests.core.conftest import all_gone
-from tests.helpers import DEADLINE, Counted, Element, Problem
+from tests.helpers import DEADLINE, Counted, Element, Problem, wait_gone
 
 HOUR = 3600.0
 
@@ -1052,7 +1051,8 @@ async def test_what_waits_for_a_call_is_forgotten_before_that_has_ended(core: An
     await asyncio.sleep(0)
     await harness.call(harness.window.cancel)
     items.clear()
-    assert all_gone(lost)
+    for each in lost:
+        wait_gone(each)
     leave.set()
     await harness.idle()
 
@@ -1083,7 +1083,8 @@ async def test_who_cancels_while_items_wait_for_their_turn(core: Any, at: str) -
     await harness.idle()
     assert (calls, harness.window.pending) == ([1], 0)
     assert await harness.submit(5) == 0
-    assert all_gone(lost)
+    for each in lost:
+        wait_gone(each)
 
 
 async def test_equal_items_share_a_call_and_others_of_their_key_wait_for_it(core: Any) -> None:
@@ -1114,7 +1115,8 @@ async def test_spec313_nothing_keeps_the_key_of_a_call_that_is_over(core: Any) -
     harness = Harness(core, mixed, key=key)
     await harness.run(list(range(20)))
     assert len(keys) == 20
-    assert all_gone(keys)
+    for each in keys:
+        wait_gone(each)
 
 
 @one_collector
@@ -1339,7 +1341,8 @@ async def test_a_window_and_its_results_are_collected(core: Any, ordered: bool) 
     await harness.submit(element, element)
     assert harness.window.ready == 2
     del element, harness
-    assert all_gone(watched)
+    for each in watched:
+        wait_gone(each)
 
 
 @pytest.mark.parametrize("fn", [echo, later])
@@ -1351,7 +1354,7 @@ async def test_spec313_nothing_keeps_what_was_called_and_taken(core: Any, fn: An
     await steps(2)
     assert harness.window.take(1) == [element]
     del element
-    assert all_gone([watched])
+    wait_gone(watched)
 
 
 async def test_a_cancel_within_a_garbage_collection_leaves_numbers_and_results_equal(

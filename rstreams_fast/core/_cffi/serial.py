@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core._cffi._raw import ffi, lib
-from rstreams_fast.core._common import Emission, cancel_quietly, check_same_process, sleeps
+from rstreams_fast.core._common import Emission, cancel_quietly, check_same_process
 from rstreams_fast.core._spec import serial as spec
 from rstreams_fast.errors import NoneSignalError, check_element, report_dropped
 
@@ -95,11 +95,10 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             ):
                 return answer
             check_same_process(self, self._creator)
-            with self._changed:
-                for sleep in sleeps(None):
-                    if not lib.rsf_serial_prepare_wait(self._serial):
-                        break
-                    self._changed.wait(sleep)
+            self._waiters.wait_for(self._has_room, None)
+
+    def _has_room(self) -> bool:
+        return not lib.rsf_serial_prepare_wait(self._serial)
 
     def _signal(self, element: Any) -> Emission:
         held = lib.rsf_glue_acquire(self._serial)
@@ -153,8 +152,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     def _wake(self) -> None:
         """Wake the threads that wait for room in the mailbox."""
         if lib.rsf_serial_take_waiting(self._serial):
-            with self._changed:
-                self._changed.notify_all()
+            self._waiters.wake_all()
 
     # -- delivering signals ------------------------------------------------------------------------
 
@@ -239,8 +237,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         element = self._slots[at]
         self._slots[at] = None
         if lib.rsf_glue_release(self._serial):
-            with self._changed:
-                self._changed.notify_all()
+            self._waiters.wake_all()
         return element
 
     def _drop_queued(self) -> None:

@@ -235,7 +235,7 @@ class RecordRing(BoundedRing):
     def _commit(self, inside: Any, count: int) -> None:
         with self._lock:
             self._check_open(inside._call)
-            self._changed.notify_all()
+            self._waiters.wake_all()
             self._reserved = 0
             inside.done = count
             self._tail += count
@@ -363,7 +363,7 @@ class RecordRing(BoundedRing):
 
     def _release(self, inside: Any, count: int) -> None:
         with self._lock:
-            self._changed.notify_all()
+            self._waiters.wake_all()
             self._peeked = 0
             inside.done = count
             self._head += count

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
 from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.core._common import (
+    Waiters,
     check_same_process,
     check_waker,
     end_error,
     refuse_overlap,
     refuse_pickle,
-    sleeps,
     wake_quietly,
 )
 from rstreams_fast.errors import RingClosed, check_element
@@ -107,11 +107,9 @@ class BoundedRing:
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
         # The lock is reentrant: while a thread holds it, the garbage collector may run any code on
-        # that thread, such as disarm(). Write ``with self._lock``, not ``with self._changed``: the
-        # __enter__ of a condition is Python code. A KeyboardInterrupt may come in this code just
-        # after it has taken the lock. Then the lock would never be released.
+        # that thread, such as disarm().
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._waiters = Waiters()
         # Maps a side, "producer" or "consumer", to the call that is running on this side.
         self._running_calls: dict[str, PutCall] = {}
         self._closed = False
@@ -210,17 +208,18 @@ class BoundedRing:
         """
         with self._lock:
             self._waker = None
-            if not self._wait_for(self._has_data, timeout):
-                raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+        if not self._wait_for(self._has_data, timeout):
+            raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+        with self._lock:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
         """Block the thread until the ring has room. If the ring is closed, raise ``RingClosed``."""
         with self._lock:
             self._producer_waker = None
-            if not self._wait_for(self._has_room, timeout):
-                raise TimeoutError(f"the ring stayed full for {timeout} seconds")
-            self._check_open(call)
+        if not self._wait_for(self._has_room, timeout):
+            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
+        self._check_open(call)
 
     def _check_data(self) -> None:
         if len(self) == 0:
@@ -288,10 +287,14 @@ class BoundedRing:
         return True
 
     def _wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        if condition():
+        def holds() -> bool:
+            with self._lock:
+                return condition()
+
+        if holds():
             return True
         check_same_process(self, self._creator)
-        return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
+        return self._waiters.wait_for(holds, timeout)
 
     def _wake_consumer(self) -> None:
         """Call the consumer's waker, after elements were put in.
@@ -336,7 +339,7 @@ class BoundedRing:
 
     def _close(self) -> None:
         self._closed = True
-        self._changed.notify_all()
+        self._waiters.wake_all()
 
     def _wake_both(self) -> None:
         try:
@@ -410,7 +413,7 @@ class SpscRing(BoundedRing, Generic[T]):
                 check_element(elements[0] if elements else ...)
             for element in fitting:
                 check_element(element)
-            self._changed.notify_all()
+            self._waiters.wake_all()
             inside.done = len(fitting)
             self._items.extend(fitting)
         return len(fitting)
@@ -454,7 +457,7 @@ class SpscRing(BoundedRing, Generic[T]):
     def _put_one(self, inside: Any, element: T) -> None:
         with self._lock:
             self._check_open(inside._call)
-            self._changed.notify_all()
+            self._waiters.wake_all()
             inside.done = 1
             self._items.append(element)
 
@@ -473,7 +476,7 @@ class SpscRing(BoundedRing, Generic[T]):
         inside = TakeCall(self)
         taken: list[T] = []
         with inside, inside, self._lock:
-            self._changed.notify_all()
+            self._waiters.wake_all()
             inside.done = min(count, len(self._items))
             taken += [self._items.popleft() for _ in range(inside.done)]
         return taken
@@ -508,6 +511,6 @@ class SpscRing(BoundedRing, Generic[T]):
 
     def _take_one(self, inside: Any) -> T:
         with self._lock:
-            self._changed.notify_all()
+            self._waiters.wake_all()
             inside.done = 1
             return self._items.popleft()

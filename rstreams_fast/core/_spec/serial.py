@@ -12,10 +12,10 @@ from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core._common import (
     Emission,
+    Waiters,
     cancel_quietly,
     check_same_process,
     refuse_pickle,
-    sleeps,
 )
 from rstreams_fast.errors import (
     BufferOverflowError,
@@ -87,9 +87,10 @@ class SignalSerializer(Generic[T]):
         self._subscription: Any = None
         self._on_subscribe_pending = False  # whether to call the subscriber's on_subscribe
         self._mailbox: deque[Any] = deque()
-        # The condition's lock is reentrant, because a finalizer or a signal handler may take the
-        # lock on the thread that holds it.
-        self._changed = threading.Condition()
+        # The lock is reentrant, because a finalizer or a signal handler may take the lock on the
+        # thread that holds it.
+        self._lock = threading.RLock()
+        self._waiters = Waiters()
         self._creator = os.getpid()
         self._owner: int | None = None
         # The terminal signal: an error, or True for completion. None: no terminal signal has come.
@@ -109,7 +110,7 @@ class SignalSerializer(Generic[T]):
         """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
-        with self._changed:
+        with self._lock:
             first = self._subscription is None and not self._cancelled and not self._finished
             if first:
                 self._subscription = subscription
@@ -175,7 +176,7 @@ class SignalSerializer(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel upstream. Drop queued elements and the reference to the subscriber (§3.13)."""
-        with self._changed:
+        with self._lock:
             if self._cancelled or self._finished:
                 return
             self._cancelled = True
@@ -183,7 +184,7 @@ class SignalSerializer(Generic[T]):
             self._mailbox.clear()
             if self._owner is None:
                 self._subscriber = None
-            self._changed.notify_all()
+            self._waiters.wake_all()
         if subscription is not None:
             cancel_quietly(subscription)
 
@@ -215,14 +216,20 @@ class SignalSerializer(Generic[T]):
 
     def _next(self, element: Any, *, wait: bool) -> Emission:
         check_element(element)
-        with self._changed:
-            if wait and self._owner != threading.get_ident():
-                check_same_process(self, self._creator)
-                for sleep in sleeps(None):
-                    if self._changed.wait_for(
-                        lambda: self._state() or len(self._mailbox) < self._capacity, sleep
-                    ):
-                        break
+        while (answer := self._add(element)) is Emission.FULL and wait:
+            # The delivering thread must not wait for room: no other thread can make room.
+            if self._owner == threading.get_ident():
+                break
+            check_same_process(self, self._creator)
+            self._waiters.wait_for(self._has_room, None)
+        return answer
+
+    def _has_room(self) -> bool:
+        return self._state() is not Emission.OK or len(self._mailbox) < self._capacity
+
+    def _add(self, element: Any) -> Emission:
+        """Put ``element`` into the mailbox if it has room. Deliver if no other thread does."""
+        with self._lock:
             state = self._state()
             if state is not Emission.OK:
                 return state
@@ -237,11 +244,11 @@ class SignalSerializer(Generic[T]):
         return Emission.OK
 
     def _terminate(self, terminal: BaseException | bool) -> bool:
-        with self._changed:
+        with self._lock:
             if self._state() is not Emission.OK:
                 return False
             self._terminal = terminal
-            self._changed.notify_all()
+            self._waiters.wake_all()
             if not self._acquire():
                 return True
         self._drain()
@@ -250,7 +257,7 @@ class SignalSerializer(Generic[T]):
     def _next_signal(self) -> Callable[[Any], None] | None:
         """Return a function that delivers the next signal, or ``None`` if no signal is left.
 
-        The caller must hold the lock of the condition ``_changed``.
+        The caller must hold ``_lock``.
         """
         if not self._cancelled and not self._finished:
             if self._on_subscribe_pending:
@@ -276,9 +283,9 @@ class SignalSerializer(Generic[T]):
 
     def _drain(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 signal = self._next_signal()
-                self._changed.notify_all()
+                self._waiters.wake_all()
                 if signal is None:
                     return
                 subscriber = self._subscriber
@@ -290,7 +297,7 @@ class SignalSerializer(Generic[T]):
                 if isinstance(raised, Exception):
                     report_dropped(raised, "§2.13: a subscriber raised")
                 else:
-                    with self._changed:
+                    with self._lock:
                         self._next_signal()
                     raise
             else:
