@@ -43,14 +43,21 @@ def name_of(code: CodeType, offset: int) -> str:
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at one of the points, and counts them on the way there."""
+    """Raises an exception at one of the points in some files, and counts them on the way there."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(
+        self,
+        at: int,
+        files: tuple[str, ...] = TRACED,
+        raised: type[BaseException] = KeyboardInterrupt,
+    ) -> None:
         self.left = at
+        self.files = files
+        self.raised = raised
         self.before: dict[int, str] = {}  # by the frames' ids, which must not be kept
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(TRACED):
+        if not frame.f_code.co_filename.startswith(self.files):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -62,7 +69,7 @@ class Interrupt:
             if before.startswith(LOOKS):
                 self.left -= 1
                 if self.left == 0:
-                    raise KeyboardInterrupt
+                    raise self.raised
         return self
 
 

@@ -37,7 +37,7 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.not_picklable import not_picklable
-from rstreams_fast.streams.engine.signals import forked, propagates, report_late, silent
+from rstreams_fast.streams.engine.signals import forked, interrupts, report_late, silent
 
 __all__ = ["Drain"]
 
@@ -395,11 +395,9 @@ class Drain:
             if error is not None:
                 self._fail(error)
         elif status is RunStatus.SLOT_FAILED:
-            error = run.error
-            if isinstance(error, RecursionError):
-                raise error
-            self._on_next_raised(error)
-            return False
+            if run.error is not None:
+                self._on_next_raised(run.error)
+            return self._act_on_end()
         elif status is RunStatus.DONE:
             return self._complete()
         return self._act_on_end()
@@ -415,13 +413,18 @@ class Drain:
         self._report_undelivered()
         return False
 
-    def _on_next_raised(self, raised: BaseException | None) -> None:
-        """Cancel the stream, and report the exception of the subscriber's ``on_next`` (§2.13)."""
+    def _on_next_raised(self, raised: BaseException) -> None:
+        """Cancel the stream, and report the exception of the subscriber's ``on_next`` (§2.13).
+
+        If the exception interrupts the stream (see ``interrupts``), raise it instead.
+        """
+        subscriber = self._subscriber
+        if subscriber is not None and interrupts(raised, subscriber.on_next):
+            raise raised
         if self._demand.cancel():
             self._stop()
         self._act_on_end()
-        if raised is not None:
-            report_dropped(raised, "§2.13: on_next raised")
+        report_dropped(raised, "§2.13: on_next raised")
 
     def _bad_request(self, refused: Exception) -> None:
         """Fail the stream with ``refused``, the error of an invalid ``request(n)`` (§3.9)."""
@@ -536,7 +539,7 @@ class Drain:
             if self._demand.cancel():
                 self._stop()
             self._drop_everything()
-            if propagates(raised):
+            if interrupts(raised, subscriber.on_subscribe):
                 raise
             report_dropped(raised, "§2.13: on_subscribe raised")
             return False

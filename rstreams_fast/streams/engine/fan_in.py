@@ -31,7 +31,7 @@ from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
-from rstreams_fast.streams.engine.signals import report_late
+from rstreams_fast.streams.engine.signals import interrupts, report_late
 
 __all__ = ["COMPLETED", "Ended", "FanIn", "FanInPublisher", "Prefetch", "describe_prefetch"]
 
@@ -373,9 +373,9 @@ class FanIn(Drain):
                 if self._open:
                     for element in burst:
                         on_next(element)
-        except RecursionError:
-            raise
         except Exception as raised:
+            if interrupts(raised, on_next):
+                raise
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:

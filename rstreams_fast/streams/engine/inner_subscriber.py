@@ -212,20 +212,21 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.requested += n
         try:
             self._upstream.request(n)
-        except RecursionError:  # re-raise the error: the stack has no room to handle it here
-            raise
-        except Exception as raised:  # the subscription's request raised, which breaks §3.16
-            self._break(raised)
+        except Exception as raised:
+            self._request_raised(raised)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
         self.requested += n
         try:
             return self._upstream.request_for_a_turn(n)
-        except RecursionError:
-            raise
         except Exception as raised:
-            self._break(raised)
+            self._request_raised(raised)
             return False
+
+    def _request_raised(self, raised: Exception) -> None:
+        if self._upstream.interrupted_by(raised):
+            raise raised
+        self._break(raised)  # the subscription's request raised, which breaks §3.16
 
     @property
     def due(self) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections import deque
+from typing import Final, NoReturn
 
-__all__ = ["is_internal", "not_picklable"]
+__all__ = ["is_internal", "is_own", "not_picklable"]
+
+_PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
 
 def not_picklable(self: object) -> NoReturn:
@@ -21,3 +24,14 @@ def is_internal(thing: object) -> bool:
     These objects keep the rules of Reactive Streams. So code that uses them needs fewer checks.
     """
     return type(thing).__reduce__ is not_picklable
+
+
+def is_own(thing: object) -> bool:
+    """Return whether ``thing``, a class, function or method, is written in this package.
+
+    Also true for ``append`` of a list, which this package uses as the ``on_next`` of subscribers.
+    """
+    module = getattr(thing, "__module__", None)
+    if module is None:
+        return isinstance(getattr(thing, "__self__", None), (list, deque))
+    return str(module).startswith(_PACKAGE)

@@ -203,10 +203,8 @@ class OperatorSubscriber(Drain):
         """Request ``n`` elements from upstream. Only one thread at a time may call this (§2.7)."""
         try:
             self._upstream.request(n)
-        except RecursionError:
-            raise
         except Exception as raised:
-            self._fail(raised)  # the subscription's request raised, which breaks §3.16
+            self._request_raised(raised)
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements in small parts. Stop when one turn is over.
@@ -223,11 +221,14 @@ class OperatorSubscriber(Drain):
             return True
         try:
             return self._upstream.request_for_a_turn(n)
-        except RecursionError:
-            raise
         except Exception as raised:
-            self._fail(raised)  # the subscription's request raised, which breaks §3.16
+            self._request_raised(raised)
             return False
+
+    def _request_raised(self, raised: Exception) -> None:
+        if self._upstream.interrupted_by(raised):
+            raise raised
+        self._fail(raised)  # the subscription's request raised, which breaks §3.16
 
     def _stop(self) -> None:
         self._upstream.cancel()

@@ -11,7 +11,6 @@ from rstreams_fast.core import MISSING, FusedRun, RunStatus
 from rstreams_fast.runtime.executors import describe_executor, resource
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, close_source
-from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["PullSegment"]
@@ -146,7 +145,7 @@ class _PullSubscription(Drain):
     def _close(self) -> None:
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
-            silent(close_source, iterator)
+            close_source(iterator)
 
     def _drop_references(self) -> None:
         self._source = None

@@ -9,6 +9,7 @@ from operator import length_hint
 from typing import Any, Final, Protocol
 
 from rstreams_fast.errors import NoneSignalError
+from rstreams_fast.streams.engine.signals import silent
 
 __all__ = ["CountedIterator", "PullSource", "at_end", "close_source", "take_burst"]
 
@@ -95,7 +96,8 @@ def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exc
 def close_source(iterator: Iterator[Any]) -> None:
     """Close ``iterator`` if it is a generator, so that its ``finally`` blocks run now.
 
-    Other iterators, such as files, are not closed: the user must close them.
+    Other iterators, such as files, are not closed: the user must close them. If a ``finally`` block
+    raises, report the exception.
     """
     if isinstance(iterator, Generator):
-        iterator.close()
+        silent(iterator.close)

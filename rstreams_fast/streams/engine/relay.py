@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.chain import Link, drop, take_over_attributes
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
-from rstreams_fast.streams.engine.signals import report_late
+from rstreams_fast.streams.engine.signals import interrupts, report_late, silent
 
 __all__ = ["Relay"]
 
@@ -31,18 +32,22 @@ class Relay(Link):
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
-        if self._subscriber is not None:
+        subscriber = self._subscriber
+        if subscriber is not None:
             try:
-                self._subscriber.on_subscribe(self)
-            except BaseException:
+                subscriber.on_subscribe(self)
+            except BaseException as raised:
                 self.dropped()
-                raise
+                if interrupts(raised, subscriber.on_subscribe):
+                    raise
+                subscription.cancel()
+                report_dropped(raised, "§2.13: on_subscribe raised")
 
     def on_error(self, error: BaseException, /) -> None:
         subscriber = self._release()
         try:
             if subscriber is not None:
-                subscriber.on_error(error)
+                silent(subscriber.on_error, error)
             else:  # the subscriber has cancelled: report the error to ``on_dropped_error``
                 report_late(error)
         finally:
@@ -52,7 +57,7 @@ class Relay(Link):
         subscriber = self._release()
         try:
             if subscriber is not None:
-                subscriber.on_complete()
+                silent(subscriber.on_complete)
         finally:
             self._over()
 

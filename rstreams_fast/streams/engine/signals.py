@@ -13,13 +13,14 @@ from rstreams_fast.errors import (
     report_dropped,
 )
 from rstreams_fast.runtime.executors import WorkDroppedError
-from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.not_picklable import is_own, not_picklable
 
 __all__ = [
     "Idle",
     "cancel_silently",
     "check_error_signal",
     "forked",
+    "interrupts",
     "propagates",
     "refuse",
     "report_late",
@@ -50,13 +51,13 @@ def forked() -> WorkDroppedError:
 def silent(call: Callable[..., object], *args: Any) -> None:
     """Call ``call``, which must not raise (§2.13, §3.15). If it raises, report the exception.
 
-    A ``RecursionError`` is re-raised, because the stack has no room to report the error here.
+    An exception that ``interrupts`` the stream is re-raised.
     """
     try:
         call(*args)
-    except RecursionError:
-        raise
     except Exception as raised:
+        if interrupts(raised, call):
+            raise
         report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
 
 
@@ -74,13 +75,25 @@ def propagates(raised: BaseException) -> bool:
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 
+def interrupts(raised: BaseException, call: object) -> bool:
+    """Return whether ``raised`` interrupts the stream, and so must propagate to the caller.
+
+    ``raised`` has come out of ``call``, such as a subscriber's ``on_next``. If ``call`` belongs to
+    this package, it raises no ``Exception`` of its own: a signal handler has raised it, or memory
+    is short. Such an exception can leave an operator in the middle of its work, as a
+    ``KeyboardInterrupt`` can. So no operator can signal it, and each operator re-raises it.
+    """
+    return propagates(raised) or is_own(call)
+
+
 def cancel_silently(subscription: Subscription) -> None:
     """Call ``subscription.cancel()``. If ``cancel`` raises or is missing, report the exception."""
-    silent(_cancel, subscription)
-
-
-def _cancel(subscription: Subscription) -> None:
-    subscription.cancel()
+    try:
+        subscription.cancel()
+    except Exception as raised:
+        if interrupts(raised, type(subscription)):
+            raise
+        report_dropped(raised, "cancel must return normally")
 
 
 class Idle:

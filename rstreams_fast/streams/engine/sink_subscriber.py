@@ -10,6 +10,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.at_exit import is_exiting
 from rstreams_fast.runtime.executors import WorkDroppedError, process_id
+from rstreams_fast.streams.engine.signals import interrupts
 from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = [
@@ -76,12 +77,16 @@ def check_publisher(publisher: object, what: str = "publisher") -> None:
 
 
 def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
-    """Subscribe to ``publisher``. Signal an exception of ``subscribe`` by ``on_error`` (§1.9)."""
+    """Subscribe to ``publisher``. Signal an exception of ``subscribe`` by ``on_error`` (§1.9).
+
+    The publishers of this package raise nothing of their own, so their exceptions propagate. See
+    ``signals.interrupts``.
+    """
     try:
         publisher.subscribe(subscriber)
-    except RecursionError:  # re-raise the error: the stack has no room to handle it here
-        raise
     except Exception as raised:
+        if interrupts(raised, type(publisher)):
+            raise
         if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
             raised.add_note("rstreams_fast: interop.reactivex.from_observable is for observables")
         subscriber.on_error(raised)

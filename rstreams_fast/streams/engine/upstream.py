@@ -12,7 +12,7 @@ from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.defaults import PART_GROWS
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
 from rstreams_fast.streams.engine.not_picklable import is_internal, not_picklable
-from rstreams_fast.streams.engine.signals import cancel_silently
+from rstreams_fast.streams.engine.signals import cancel_silently, propagates
 
 __all__ = ["Upstream"]
 
@@ -195,6 +195,13 @@ class Upstream:
     def works_in_request(self) -> bool:
         """Whether upstream belongs to this package and may make its elements within ``request``."""
         return self._part > 0
+
+    def interrupted_by(self, raised: BaseException) -> bool:
+        """Return whether ``raised``, which has come out of ``request``, must propagate.
+
+        The subscriptions of this package raise nothing of their own. See ``signals.interrupts``.
+        """
+        return self._calls is None or propagates(raised)
 
     @property
     def over(self) -> bool:

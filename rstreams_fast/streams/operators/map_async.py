@@ -41,7 +41,7 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.signals import report_late
+from rstreams_fast.streams.engine.signals import interrupts, report_late
 from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
     not_a_cancellation,
@@ -398,9 +398,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
                 delivered += 1
                 subscriber.on_next(result)
         except Exception as raised:
-            if self._demand.cancel():
-                self._stop()
-            report_dropped(raised, "§2.13: on_next raised")
+            if interrupts(raised, subscriber.on_next):
+                self._fail(raised)
+            else:
+                if self._demand.cancel():
+                    self._stop()
+                report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
             del subscriber  # drop the subscriber: an error's traceback would keep it alive (§3.13)

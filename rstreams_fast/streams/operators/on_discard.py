@@ -7,9 +7,11 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.relay import Relay
+from rstreams_fast.streams.engine.signals import interrupts
 from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
 __all__ = ["OnDiscard"]
@@ -44,11 +46,19 @@ class _DiscardSubscription(Relay):
         self.custody = self._own = Custody(hook)
 
     def on_next(self, element: Any, /) -> None:
-        subscriber = self._subscriber
+        subscriber, subscription = self._subscriber, self._subscription
         if subscriber is not None and (held := self._own.claim(element)) is not None:
             if self._below is not None and held:
                 self._below.enter(element)
-            self._or_close(subscriber.on_next, element)
+            on_next = subscriber.on_next
+            try:
+                self._or_close(on_next, element)
+            except Exception as raised:
+                if interrupts(raised, on_next):
+                    raise
+                if subscription is not None:
+                    subscription.cancel()
+                report_dropped(raised, "§2.13: on_next raised")
 
     def request(self, n: int, /) -> None:
         subscription = self._subscription

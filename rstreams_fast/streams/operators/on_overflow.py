@@ -349,8 +349,6 @@ class OverflowSubscription(OperatorSubscriber):
             self._waits.end()
             try:
                 direct_slot(element)
-            except RecursionError:
-                raise
             except Exception as raised:
                 self._on_next_raised(raised)
             if self._on_burst is not None:

@@ -15,6 +15,7 @@ from rstreams_fast.core import Latch
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import is_own
 from rstreams_fast.streams.engine.relay import Relay
 from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
@@ -135,7 +136,9 @@ class _PeekSubscription(Relay):
             self._peek.call_observer("finally")
 
     def _release(self) -> Subscriber[Any] | None:
-        self.on_next = _ignore
+        # ``signals.interrupts`` asks whether ``on_next`` belongs to this package. The answer must
+        # stay the same: the present ``on_next`` may have cancelled, and may raise now.
+        self.on_next = _ignore if is_own(self.on_next) else id
         return super()._release()
 
 

@@ -16,7 +16,6 @@ from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.pull_source import at_end, close_source
-from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.engine.trampoline import OperatorPublisher
 
@@ -160,7 +159,7 @@ class _UnbatchSubscription(OperatorSubscriber):
     def _close(self) -> None:
         current = self._items.close()
         if current is not None:
-            silent(close_source, current)
+            close_source(current)
 
     def _drop_references(self) -> None:
         self._next = None

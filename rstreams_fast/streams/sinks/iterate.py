@@ -166,8 +166,10 @@ class _IteratorSubscriber(RingSubscriber):
                 return True
             try:
                 return self.upstream.request_for_a_turn(n)
-            except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
-                self.fail(raised)
+            except Exception as raised:
+                if self.upstream.interrupted_by(raised):
+                    raise
+                self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
                 return False
         except BaseException as raised:
             if not is_async_cancellation(raised):
@@ -180,8 +182,10 @@ class _IteratorSubscriber(RingSubscriber):
     def _request(self, n: int) -> None:
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
-            self.fail(raised)
+        except Exception as raised:
+            if self.upstream.interrupted_by(raised):
+                raise
+            self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
 
     def on_next(self, element: Any, /) -> None:
         if element is None:

@@ -297,8 +297,10 @@ class RunSubscriber(Generic[T]):
         """Request ``n`` more elements from upstream. Any thread may call this."""
         try:
             self.upstream.ask(n)
-        except Exception as raised:  # upstream has broken §3.16: ``request`` must not raise
-            self.fail(raised)
+        except Exception as raised:
+            if self.upstream.interrupted_by(raised):
+                raise
+            self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
 
     def fail(self, error: BaseException) -> None:
         """Cancel upstream, and end ``run``, the stream's handle, with ``error`` (§2.6)."""

@@ -27,7 +27,7 @@ from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, closing_tasks, loop_resource
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.signals import refuse, silent
+from rstreams_fast.streams.engine.signals import interrupts, refuse, silent
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 
 __all__ = ["AsyncIterableSource"]
@@ -295,8 +295,11 @@ class _AsyncIterableSubscription(Drain):
         try:
             subscriber.on_next(element)
         except Exception as raised:
-            self.cancel()
-            report_dropped(raised, "§2.13: on_next raised")
+            if interrupts(raised, subscriber.on_next):
+                self._fail(raised)
+            else:
+                self.cancel()
+                report_dropped(raised, "§2.13: on_next raised")
         finally:
             # An error's traceback keeps this frame's variables alive, so delete them (§3.13).
             del subscriber, element

@@ -230,8 +230,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     subscribe_to(upstream, self)
             except BaseException as raised:  # signal the error, as subscribe must not raise (§1.9)
                 self._end(raised, at_once=True, cancel=True)
-                if propagates(raised):
-                    raise
+                raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
         """Return true in the first call with at least ``min_subscribers`` subscribers.
@@ -505,7 +504,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
                     self._upstream.request(n)
                 except BaseException as raised:  # signal the error: upstream broke §3.16
                     self._end(raised, at_once=True, cancel=True)
-                    if propagates(raised):
+                    if self._upstream.interrupted_by(raised):
                         raise
             if requesting.leave(missed):
                 return

@@ -108,8 +108,6 @@ class MulticastSubscription(Drain):
                         hand_over([element])
                     else:
                         on_next(element)
-                except RecursionError:
-                    raise
                 except Exception as raised:
                     self._on_next_raised(raised)
                 self._waits.begin(for_demand=self.cursor.stop >= self.cursor.limit)
@@ -146,8 +144,6 @@ class MulticastSubscription(Drain):
                     self._hand_over(burst)
                 elif self._on_next is not None:
                     self._deliver(self._on_next, publisher)
-            except RecursionError:
-                raise
             except Exception as raised:
                 self._on_next_raised(raised)
                 return False
