@@ -17,6 +17,7 @@ from rstreams_fast.calls.errors import BudgetSpentError, StageError
 from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.leases import serve_with
 from rstreams_fast.calls.limits.messages import CHALLENGE_BYTES, REFUSED, Address, answer_to
+from rstreams_fast.runtime.at_exit import call_at_process_end
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.fork_lock import ForkLock
 
@@ -300,11 +301,7 @@ class _LeasedAccount:
         self._spent_unit = ""
         self._spent_until = 0.0
         self._users = 0
-        # Return the lease when the process ends. ``atexit`` would not suffice: a child process of
-        # multiprocessing does not call the functions of ``atexit``.
-        from multiprocessing.util import Finalize
-
-        Finalize(None, self._give_back, exitpriority=0)
+        call_at_process_end(self._give_back)
 
     def take(self, wanted: Mapping[str, float]) -> bool:
         with self._lock:

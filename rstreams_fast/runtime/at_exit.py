@@ -1,4 +1,8 @@
-"""Calls functions at interpreter exit that end the package's threads, before Python joins them."""
+"""Calls functions at the end of a process.
+
+The functions of ``call_at_exit`` end the package's threads, before Python joins these threads. The
+functions of ``call_at_process_end`` store what is left, when other work is done.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Callable
 
 from rstreams_fast.errors import WorkDroppedError, expect, report_unraisable
 
-__all__ = ["call_at_exit", "is_exiting", "must_be_daemon"]
+__all__ = ["call_at_exit", "call_at_process_end", "is_exiting", "must_be_daemon"]
 
 # Reentrant: a finalizer may run on the thread that holds the lock, and take the lock, too.
 _lock = threading.RLock()
@@ -44,6 +48,18 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
             return False
         _callbacks.append(callback)
         return True
+
+
+def call_at_process_end(callback: Callable[[], object]) -> None:
+    """Register ``callback`` for the end of this process, also in a child of ``multiprocessing``.
+
+    Such a child does not call the functions of ``atexit``. A forked child does not call the
+    functions that its parent has registered here. The function that was registered last is called
+    first. Any thread may call this function.
+    """
+    from multiprocessing.util import Finalize
+
+    Finalize(None, callback, exitpriority=0)
 
 
 def must_be_daemon() -> bool:

@@ -99,3 +99,37 @@ def test_a_child_gets_the_functions_of_the_program(method: str, tmp_path: Path) 
     program.write_text(CHILDREN)
     done = run_python("-W", "ignore", str(program), method, timeout=60)
     assert done.stdout.startswith("[0, 2, 4] 15 "), done.stderr
+
+
+JOURNALS = """
+import multiprocessing, sys
+from pathlib import Path
+import rstreams_fast as rsf
+
+def double(x):
+    return 2 * x
+
+def pay_in_child(uri):
+    for x in range(10):
+        rsf.Policy(journal=rsf.Journal(uri, version="1"))(double)(x)
+
+if __name__ == "__main__":
+    method, place = sys.argv[1], Path(sys.argv[2])
+    rsf.Policy(journal=rsf.Journal(str(place / "parent"), version="1"))(double)(1)
+    child = multiprocessing.get_context(method).Process(
+        target=pay_in_child, args=[str(place / "child")]
+    )
+    child.start()
+    child.join()
+    print(child.exitcode, len(list(place.glob("child/*/*.arrow"))))
+"""
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_a_child_writes_its_journal_before_it_ends(method: str, temporary: Path) -> None:
+    program = temporary / "program.py"
+    program.write_text(JOURNALS)
+    done = run_python("-W", "ignore", str(program), method, str(temporary), timeout=60)
+    assert done.stdout == "0 1\n", done.stderr
+    assert len(list(temporary.glob("parent/*/*.arrow"))) == 1
+    assert not list(temporary.glob("rstreams-journal-*"))  # no log is left

@@ -6,7 +6,6 @@ A stage is a step of a Spark job that calls a user's function, such as ``rs.look
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 import time
@@ -30,6 +29,7 @@ from rstreams_fast.calls.journal.plain import answer_of, text_of_answer
 from rstreams_fast.calls.journal.writer import JournalWriter
 from rstreams_fast.calls.keys import KeyDigest
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.at_exit import call_at_process_end
 from rstreams_fast.runtime.fork_lock import ForkLock
 
 if TYPE_CHECKING:
@@ -139,24 +139,17 @@ def _open_journal_of(journal: Journal, label: str) -> _OpenJournal:
     with _open_journals_lock:
         found = _open_journals.get(key)
         if found is None:
-            if not _open_journals:
-                atexit.register(_close_all)
             found = _open_journals[key] = _OpenJournal(journal, label)
+            call_at_process_end(found.close)
         return found
-
-
-def _close_all() -> None:
-    for (pid, *_), each in list(_open_journals.items()):
-        if pid == os.getpid():
-            each.close()
 
 
 class FunctionJournal:
     """Looks up each call of a function with a ``Policy`` in a journal, and stores new answers.
 
     From the first call until ``end`` the process keeps files open. Without ``end``, the remaining
-    answers are written when the interpreter exits. If the process is killed, the next process finds
-    the remaining answers in the log.
+    answers are written when the process ends. If the process is killed, the next process finds the
+    remaining answers in the log.
     """
 
     def __init__(

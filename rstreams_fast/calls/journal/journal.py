@@ -26,7 +26,7 @@ class Journal:
     Outside stages (such as ``rs.lookup``) no type is declared. There, answers must be plain values:
     ``None``, numbers, texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and
     lists, tuples and dicts of these. They are stored as JSON. The key of a record batch is its
-    content. Outside stages, all answers are at ``uri`` when the loop or the interpreter has ended.
+    content. Outside stages, all answers are at ``uri`` when the loop or the process has ended.
 
     A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
     the client of ``using``, the function, or values that the function holds. If the journal cannot
