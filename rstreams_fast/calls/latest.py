@@ -31,6 +31,11 @@ class LatestUsed(Generic[T]):
         self._in_use: WeakValueDictionary[tuple[int, str], T] = WeakValueDictionary()
         self._kept: OrderedDict[tuple[int, str], T] = OrderedDict()
 
+    def find(self, key: str) -> T | None:
+        """Return the object for ``key``, or ``None``."""
+        with self._lock:
+            return self._in_use.get((os.getpid(), key))
+
     def get(self, key: str, make: Callable[[], T]) -> T:
         """Return the object for ``key``. If there is no object, call ``make`` to create it."""
         place, dropped = (os.getpid(), key), None

@@ -20,11 +20,12 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from tests.fresh import forget_journals, impatient_writers
-from tests.helpers import run_python, wait_until
+from tests.helpers import run_python, start_thread, wait_for, wait_until
 from tests.spark.processes import OtherProcess
 from tests.spark.stages import V, made, parts, rows, values
 
@@ -407,6 +408,63 @@ def test_what_a_loop_could_not_write_the_next_loop_finds(
         assert service.calls == [1, 2, 3]
         forget_journals()
     assert not list(place.glob("rstreams-journal-*"))  # no log is left
+
+
+class SlowFileSystem:
+    """Stands for ``pyarrow.fs.FileSystem``: ``from_uri`` takes until ``is_found`` is set."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_found = threading.Event(), threading.Event()
+        self._from_uri = fs.FileSystem.from_uri
+
+    def from_uri(self, uri: str) -> Any:
+        self.is_asked.set()
+        wait_for(self.is_found, "the turn of another task")
+        return self._from_uri(uri)
+
+
+@pytest.fixture
+def slow_file_system(monkeypatch: pytest.MonkeyPatch) -> SlowFileSystem:
+    slow = SlowFileSystem()
+    monkeypatch.setattr(fs, "FileSystem", slow)
+    return slow
+
+
+def test_a_loop_goes_on_while_a_journal_is_opened(
+    journal: rsf.Journal, slow_file_system: SlowFileSystem
+) -> None:
+    service = Service()
+    function = rsf.Policy(journal=journal)(service.acall)
+
+    async def main() -> int:
+        call = asyncio.create_task(function(1))
+        await asyncio.to_thread(wait_for, slow_file_system.is_asked, "the request")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(function(2), 0)
+        slow_file_system.is_found.set()
+        return await call
+
+    assert asyncio.run(main()) == 2
+
+
+def test_a_loop_goes_on_while_another_loop_opens_the_journal(
+    journal: rsf.Journal, slow_file_system: SlowFileSystem
+) -> None:
+    function, again = (rsf.Policy(journal=journal)(Service().acall) for _ in range(2))
+
+    async def call_there() -> int:
+        return await function(1)
+
+    async def call_here() -> int:
+        call = asyncio.create_task(again(1))
+        await asyncio.sleep(0)  # the call has begun
+        slow_file_system.is_found.set()
+        return await call
+
+    there = start_thread(lambda: asyncio.run(call_there()))
+    wait_for(slow_file_system.is_asked, "the request")
+    assert asyncio.run(call_here()) == 2
+    assert there.result() == 2
 
 
 # -- batches ---------------------------------------------------------------------------------------

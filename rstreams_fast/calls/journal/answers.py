@@ -294,4 +294,7 @@ _answers: Final[LatestUsed[Answers]] = LatestUsed()
 
 def answers_of(uri: str, folder_name: str, form: AnswerForm) -> Answers:
     """Return the answers in a folder of a journal, as an object that the whole process shares."""
-    return _answers.get(f"{uri} {folder_name}", lambda: Answers(Folder(uri, folder_name), form))
+    key = f"{uri} {folder_name}"
+    # ``Folder`` may wait for the network. So make it before ``get``, which takes a lock.
+    answers = _answers.find(key) or Answers(Folder(uri, folder_name), form)
+    return _answers.get(key, lambda: answers)

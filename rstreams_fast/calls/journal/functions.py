@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.errors import with_note
-from rstreams_fast.calls.journal.answers import answers_of
+from rstreams_fast.calls.journal.answers import Answers, answers_of
 from rstreams_fast.calls.journal.calls import (
     WAIT_SECONDS,
     Call,
@@ -63,29 +63,43 @@ class _TextForm:
 
 
 class _OpenJournal:
-    """The journal of one function and version in this process. All threads and loops share it."""
+    """The journal of one function and version in this process. All threads and loops share it.
+
+    ``open``, ``close`` and ``remove_user`` may wait for disks and the network, so they must not run
+    on the thread of an event loop. The other methods do not wait for them.
+    """
+
+    answers: Answers
+    """The answers in the journal. The first ``open`` sets this attribute."""
+
+    writer: JournalWriter
+    """Writes new answers. The first ``open`` sets this attribute."""
 
     def __init__(self, journal: Journal, label: str) -> None:
-        form = _TextForm()
-        folder_name = folder_name_of(label, journal.version, form.text)
         self._journal = journal
-        self.answers = answers_of(journal.uri, folder_name, form)
+        self._label = label
         self.digest_of = KeyDigest(label, journal.version)
-        logs = digest_of_text(journal.uri, folder_name)
-        self.writer = JournalWriter(
-            self.answers.folder, self.answers.levels, logs, form, self._forget_written
-        )
-        self._form = form
         self._lock = threading.Lock()
+        """A thread that opens or closes the journal holds this lock, perhaps for seconds."""
         self._users = 0
+        self._users_lock = threading.Lock()
         self._owners: WeakSet[object] = WeakSet()
         """The functions with a ``Policy`` that have opened the journal."""
+        self._is_made = False
+        """Whether ``answers`` and ``writer`` are set."""
         self.is_open = False
 
-    def add_users(self, users: int) -> None:
-        """Add ``users`` (1 or -1) to the number of users. If it is 0 now, close the journal."""
+    def add_user(self) -> None:
+        with self._users_lock:
+            self._users += 1
+
+    def remove_user(self) -> None:
+        """Remove a user. If there is no user now, close the journal."""
+        with self._users_lock:
+            self._users -= 1
         with self._lock:
-            self._users += users
+            # A user may have been added meanwhile. A user that is added later waits for the lock in
+            # ``open``, and then opens the journal again.
             if not self._users:
                 self._close()
 
@@ -98,14 +112,26 @@ class _OpenJournal:
         with self._lock:
             if self.is_open and owner in self._owners:
                 return
+            if not self._is_made:
+                self._make()
             find_answers(self.writer, self.answers, self._journal)
             self._owners.add(owner)
             if self.is_open:
                 return
-            # Make pyarrow import its modules now, because imports fail while Python exits.
-            self._form.array([""])
             self.writer.start(IDLE_SECONDS)
             self.is_open = True
+
+    def _make(self) -> None:
+        form = _TextForm()
+        # Make pyarrow import its modules now, because imports fail while Python exits.
+        form.array([""])
+        folder_name = folder_name_of(self._label, self._journal.version, form.text)
+        self.answers = answers = answers_of(self._journal.uri, folder_name, form)
+        logs = digest_of_text(self._journal.uri, folder_name)
+        self.writer = JournalWriter(
+            answers.folder, answers.levels, logs, form, self._forget_written
+        )
+        self._is_made = True
 
     def close(self) -> None:
         """Wait until every answer is written, then close the journal."""
@@ -166,11 +192,11 @@ class FunctionJournal:
         self._label = label
         self._key_of = key_of
         self._counts = counts
-        self._open.add_users(1)
+        self._open.add_user()
 
     def end(self) -> None:
         """Wait until every answer is written, unless other threads or loops use the journal."""
-        self._open.add_users(-1)
+        self._open.remove_user()
 
     def wrap(self, fn: Call, loop: asyncio.AbstractEventLoop | None) -> Call:
         """Return a wrapper that calls ``fn`` only for keys without an answer in the journal.
@@ -178,8 +204,7 @@ class FunctionJournal:
         Without a ``loop``, the wrapper blocks its thread instead of suspending.
         """
         journal, counts, key_of = self._open, self._counts, self._key_of
-        answers, writer = journal.answers, journal.writer
-        is_local, owner, is_known = answers.folder.is_local, self._owner, False
+        owner, is_known = self._owner, False
 
         async def call(*args: Any) -> Any:
             nonlocal is_known
@@ -191,8 +216,9 @@ class FunctionJournal:
                 else:
                     await loop.run_in_executor(None, journal.open, owner)
                 is_known = True
+            answers, writer = journal.answers, journal.writer
             if answers.has_any and answers.may_have(digest):
-                if loop is None or is_local:
+                if loop is None or answers.folder.is_local:
                     found = answers.get(digest)
                 else:
                     found = await loop.run_in_executor(None, answers.get, digest)
