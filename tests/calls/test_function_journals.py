@@ -41,6 +41,7 @@ PLAIN: list[Any] = [
         -math.inf,
         "grüße \U0001f600",
         "\ud800",
+        ["\ud83d\ude00", {"\ud83d\ude00": "\U0001f600"}],
         b"\x00\xff",
         [1, [2.5, None]],
         (1, ("a",)),
@@ -48,7 +49,7 @@ PLAIN: list[Any] = [
     *({"a": {"b": [1]}}, {1: "a", (2, 3): None}, {"$bytes": "no mark"}, {"$": 1, "a": 2}),
     *(dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC), dt.datetime.fromisoformat("2026-03-04")),
     *(dt.date(1582, 10, 4), dt.time(1, 2, 3, 4), dt.timedelta(-1, 1, 1), Decimal("-1.10")),
-    *(uuid.UUID(int=7), [BATCH], {"b": BATCH}),
+    *(uuid.UUID(int=7), [BATCH], {"b": BATCH}, [10**5000, -(10**5000)]),
 ]
 
 
@@ -138,6 +139,32 @@ def test_an_answer_has_its_fold_again(journal: rsf.Journal) -> None:
         forget_journals()
 
 
+def test_an_answer_has_its_zone_again(journal: rsf.Journal) -> None:
+    in_winter = dt.datetime(2024, 1, 2, 3, tzinfo=NEW_YORK)
+    twice = dt.datetime(2024, 11, 3, 1, 30, tzinfo=NEW_YORK, fold=1)
+    utc, fixed = ZoneInfo("UTC"), dt.timezone(dt.timedelta(hours=1))
+    answers = [
+        *(in_winter, [twice], twice.timetz(), dt.time(12, tzinfo=utc), dt.time(12, tzinfo=dt.UTC)),
+        *(in_winter.replace(tzinfo=utc), in_winter.replace(tzinfo=fixed)),
+    ]
+    for _ in range(2):
+        function = rsf.Policy(journal=journal)(Service(answers).call)
+        found = [function(key) for key in range(len(answers))]
+        assert list(map(repr, found)) == list(map(repr, answers))
+        assert found[0] + dt.timedelta(180) == in_winter + dt.timedelta(180)
+        forget_journals()
+
+
+class NamelessZone(dt.tzinfo):
+    """Has another offset in summer, and no key."""
+
+    def utcoffset(self, when: dt.datetime | None) -> dt.timedelta | None:
+        return None if when is None else dt.timedelta(hours=1 + (3 < when.month < 11))
+
+    def dst(self, when: dt.datetime | None) -> dt.timedelta | None:
+        return None
+
+
 def test_what_is_not_plain_is_said(journal: rsf.Journal) -> None:
     class Client:
         asked = 0
@@ -156,11 +183,21 @@ def test_what_is_not_plain_is_said(journal: rsf.Journal) -> None:
     assert [function(Client(), 1), function(client, 1, trace=2)] == [{"k": 1}] * 2
     assert client.asked == 1
     gives = rsf.Policy(journal=journal, key=lambda answer: str(type(answer)))(lambda answer: answer)
-    for kind in (object(), {object()}, rs.Bounds()):
-        with pytest.raises(TypeError, match="plain"):
+    np, zone = pytest.importorskip("numpy"), NamelessZone()
+    zoned = dt.datetime(2024, 1, 2, tzinfo=zone), dt.time(12, tzinfo=zone)
+    for kind in (object(), {object()}, rs.Bounds(), np.longdouble(1), *zoned):
+        with pytest.raises(TypeError, match="plain") as refused:
             gives([kind])
-    number = pytest.importorskip("numpy").float64(1.5)
-    assert [gives(number), gives(number)] == [1.5, 1.5]
+        assert any("returned by" in note for note in refused.value.__notes__)
+    assert [gives(np.float64(1.5)), gives(np.float64(1.5))] == [1.5, 1.5]
+
+
+def test_an_answer_that_cannot_be_stored_is_said(journal: rsf.Journal) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(RecursionError) as refused:
+        rsf.Policy(journal=journal)(lambda: endless)()
+    assert any("returned by" in note for note in refused.value.__notes__)
 
 
 def test_arguments_and_versions_tell_calls_apart(journal: rsf.Journal) -> None:

@@ -236,7 +236,7 @@ class FunctionJournal:
             try:
                 # Use the digest from before the call: ``fn`` may have changed its arguments since.
                 journal.put(digest, result)
-            except TypeError as refused:
+            except Exception as refused:
                 raise with_note(refused, f"returned by {self._label}") from None
             return result
 

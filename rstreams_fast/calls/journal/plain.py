@@ -21,17 +21,19 @@ type that JSON lacks."""
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
-_encode_ascii: Final = json.JSONEncoder(check_circular=False).encode
+_MOST_BITS: Final = 2048
+"""An ``int`` with more bits is stored in hexadecimal form: Python limits the number of decimal
+digits that it converts."""
 
 
 def text_of_answer(answer: Any) -> str:
     """Return the text of an answer. Raises ``TypeError`` if a part of it is no plain value."""
-    packed = _pack(answer)
-    text = _encode(packed)
+    text = _encode(_pack(answer))
     try:
         text.encode()
-    except UnicodeEncodeError:  # UTF-8, which Arrow uses, cannot encode a lone surrogate
-        return _encode_ascii(packed)
+    except UnicodeEncodeError:  # UTF-8, which Arrow uses, cannot encode a surrogate
+        # Do not use the escapes of JSON: they make one character of two surrogates.
+        return _encode({"$surrogates": _base64(text.encode("utf-8", "surrogatepass"))})
     return text
 
 
@@ -43,6 +45,8 @@ def answer_of(text: str) -> Any:
 def _pack(value: Any) -> Any:
     kind = type(value)
     if kind in _JSON_TYPES:
+        if kind is int and value.bit_length() > _MOST_BITS:
+            return {"$int": hex(value)}
         return value
     if kind is list:
         return list(map(_pack, value))
@@ -54,15 +58,20 @@ def _pack(value: Any) -> Any:
         name, write = _WRITERS[kind]
         return {name: write(value)}
     if (np := sys.modules.get("numpy")) and isinstance(value, np.number | np.bool_):
-        return _pack(value.item())
+        number = value.item()
+        if type(number) is not kind:  # Python has no type for ``numpy.longdouble``
+            return _pack(number)
     if (pa := sys.modules.get("pyarrow")) and kind is pa.RecordBatch:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
             writer.write_batch(value)
         return {"$batch": _base64(sink.getvalue())}
-    raise TypeError(
-        f"a journal keeps plain values: an answer has a {kind.__qualname__}, which is none; "
-        "give a dict, say"
+    raise _refusal(f"a {kind.__qualname__}", "a dict, say")
+
+
+def _refusal(found: str, wanted: str) -> TypeError:
+    return TypeError(
+        f"a journal keeps plain values: an answer has {found}, which is none; give {wanted}"
     )
 
 
@@ -84,15 +93,32 @@ def _base64(content: Any) -> str:
 
 
 def _clock_text(value: dt.datetime | dt.time) -> str:
-    return value.isoformat() + "f" * value.fold  # ISO 8601 has no ``fold``
+    """Return ``value`` as ISO 8601 has it, then "f" for ``fold=1``, then the name of a zone."""
+    zone, name = value.tzinfo, ""
+    if zone is not None and type(zone) is not dt.timezone:
+        from zoneinfo import ZoneInfo
+
+        if isinstance(zone, ZoneInfo) and zone.key is not None:
+            value, name = value.replace(tzinfo=None), f" {zone.key}"
+        elif zone.utcoffset(None) is None:  # the offset depends on the date
+            kind = type(zone)
+            raise _refusal(f"a {kind.__module__}.{kind.__qualname__}", "a ZoneInfo with a key")
+    return value.isoformat() + "f" * value.fold + name
 
 
 def _clock_of(kind: type[Any]) -> Callable[[str], Any]:
     """Return a function that makes a ``kind`` of the text that ``_clock_text`` has made."""
 
     def read(text: str) -> Any:
+        text, _, name = text.partition(" ")
         value = kind.fromisoformat(text.removesuffix("f"))
-        return value.replace(fold=1) if text.endswith("f") else value
+        if text.endswith("f"):
+            value = value.replace(fold=1)
+        if name:
+            from zoneinfo import ZoneInfo
+
+            value = value.replace(tzinfo=ZoneInfo(name))
+        return value
 
     return read
 
@@ -126,4 +152,6 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$decimal": Decimal,
     "$uuid": uuid.UUID,
     "$batch": _batch,
+    "$int": lambda digits: int(digits, 16),
+    "$surrogates": lambda text: answer_of(base64.b64decode(text).decode("utf-8", "surrogatepass")),
 }
