@@ -293,6 +293,7 @@ class Verification:
             finally:
                 environment.ended.set()
 
+        switch_interval = sys.getswitchinterval()
         thread = threading.Thread(target=main, name="tck", daemon=True)
         thread.start()
         longest = min(3 * self.timeout, threading.TIMEOUT_MAX - 2) + 1
@@ -309,6 +310,8 @@ class Verification:
                 )
         if environment.abandoned:
             _stop(thread)
+            # A blocked thread may never leave ``frequent_switches``, which restores the interval.
+            sys.setswitchinterval(switch_interval)
             return environment.first_flagged()
         thread.join()
         if raised and isinstance(raised[0], RAISED) and not isinstance(raised[0], Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -257,6 +258,29 @@ def test_a_call_that_never_returns_fails_the_test_and_shows_where() -> None:
     with pytest.raises(RuleBroken, match=r"raise timeout if yours is slow[^*]*release\.wait"):
         OfBlocks().required_spec109_mustIssueOnSubscribeForNonNullSubscriber()
     release.set()
+
+
+def test_a_call_that_never_returns_in_a_race_leaves_the_switch_interval() -> None:
+    release, before = threading.Event(), sys.getswitchinterval()
+    while_blocked: list[float] = []
+
+    def block(_n: int) -> None:
+        while_blocked.append(sys.getswitchinterval())
+        release.wait(60)
+
+    subscription = SimpleNamespace(request=block, cancel=lambda: None)
+
+    class OfBlocks(PublisherVerification):
+        timeout = 0.1
+
+        def create_publisher(self, elements: int) -> Any:
+            return SimpleNamespace(subscribe=lambda one: one.on_subscribe(subscription))
+
+    with pytest.raises(RuleBroken, match=r"has not returned"):
+        OfBlocks().beyond_spec312_aCancelWhileThePublisherGoesIdleMustHold()
+    after = sys.getswitchinterval()
+    release.set()
+    assert while_blocked[0] < before == after
 
 
 # -- implementations that live on an asyncio loop --------------------------------------------------
