@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rstreams_fast._third_parties import importing
 from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import WorkDroppedError
+from rstreams_fast.runtime.executors import LoopWork, resource, take_held
 from rstreams_fast.streams.factories import from_publisher
 from rstreams_fast.streams.stream import Stream
 
@@ -25,6 +29,9 @@ __all__ = ["from_rsocket", "to_rsocket"]
 
 #: The largest ``n`` that a request frame can contain. To RSocket this ``n`` means "all elements".
 _MOST = 2**31 - 1
+
+#: More seconds than any event loop runs.
+_FOR_EVER = 1e9
 
 
 def to_rsocket(
@@ -61,7 +68,8 @@ def from_rsocket(
     Args:
         request: A function that makes the RSocket request. It is called for each subscriber, on
             ``loop``, when the subscriber first requests elements.
-        loop: The client's event loop, which signals to subscribers. Default: the running loop.
+        loop: The client's event loop, which signals to subscribers. Default: the running loop. If
+            it is closed before a stream has ended, the stream ends with a ``WorkDroppedError``.
     """
     if not callable(request):
         raise TypeError(f"request must be callable, got {type(request).__name__}")
@@ -101,7 +109,8 @@ class _Requested(Publisher[Any]):
 class _RequestSubscription:
     """The subscription to the responses of an RSocket request. Is also RSocket's subscriber.
 
-    Any thread may call ``request`` and ``cancel``. All other methods run on the event loop.
+    Any thread may call ``request`` and ``cancel``, and any thread may close the event loop, which
+    calls ``_drop``. All other methods run on the event loop.
     """
 
     def __init__(
@@ -112,23 +121,44 @@ class _RequestSubscription:
     ) -> None:
         self._make_request = request
         self._loop = loop
+        self._on_loop = resource(loop)
         self._subscriber = subscriber
         self._requester: Any = None
-        self._ended = False
+        self._alive = [True]  # empty when the stream has ended, or was cancelled
+        self._timer: Callable[[], asyncio.TimerHandle | None] = lambda: None
 
     def request(self, n: int, /) -> None:
-        self._loop.call_soon_threadsafe(self._ask, min(n, _MOST))
+        try:
+            self._on_loop.execute(partial(self._ask, min(n, _MOST)), self._drop)
+        except WorkDroppedError as error:
+            self._drop(error)
 
     def cancel(self) -> None:
-        with contextlib.suppress(RuntimeError):  # if the loop is closed, so is the connection
-            self._loop.call_soon_threadsafe(self._cancel)
+        with contextlib.suppress(WorkDroppedError):  # if the loop is closed, so is the connection
+            self._on_loop.execute(self._cancel, lambda _: None)
+
+    def _drop(self, error: BaseException) -> None:
+        if self._end():
+            self._subscriber.on_error(error)
+
+    def _end(self) -> bool:
+        """End the subscription. Return whether it had not ended before."""
+        has_ended = take_held(self._alive) is None
+        if (timer := self._timer()) is not None:
+            timer.cancel()
+        return not has_ended
 
     def _ask(self, n: int) -> None:
-        if self._ended:
+        if not self._alive:
             return
         if self._requester is not None:
             self._requester.request(n)
             return
+        # A loop that is closed drops its timers. Then the timer's ``LoopWork`` ends this stream,
+        # which may wait for an element. So only the loop may have a strong reference to the timer.
+        self._timer = weakref.ref(
+            self._loop.call_later(_FOR_EVER, LoopWork(lambda: None, self._drop))
+        )
         try:
             # The frame of the RSocket request itself carries the first request for elements.
             self._requester = self._make_request()
@@ -137,10 +167,8 @@ class _RequestSubscription:
             self.on_error(error)
 
     def _cancel(self) -> None:
-        if not self._ended:
-            self._ended = True
-            if self._requester is not None:
-                self._requester.cancel()
+        if self._end() and self._requester is not None:
+            self._requester.cancel()
 
     # -- the methods of RSocket's ``Subscriber`` ---------------------------------------------------
 
@@ -148,17 +176,14 @@ class _RequestSubscription:
         pass  # not needed: ``_requester``, the RSocket request, has ``request`` and ``cancel``
 
     def on_next(self, payload: Any, is_complete: bool = False) -> None:
-        if not self._ended:
+        if self._alive:
             self._subscriber.on_next(payload)
             if is_complete:
                 self.on_complete()
 
     def on_error(self, error: Exception) -> None:
-        if not self._ended:
-            self._ended = True
-            self._subscriber.on_error(error)
+        self._drop(error)
 
     def on_complete(self) -> None:
-        if not self._ended:
-            self._ended = True
+        if self._end():
             self._subscriber.on_complete()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALLER",
+    "LoopWork",
     "Resource",
     "Trampoline",
     "Work",
@@ -287,7 +288,7 @@ class _CallerResource:
 # -- an event loop as a resource -------------------------------------------------------------------
 
 
-class _LoopWork:
+class LoopWork:
     """A callback of an event loop that calls ``work`` once.
 
     If the loop is closed before it runs the callback, the finalizer of this object calls
@@ -323,7 +324,7 @@ class _LoopResource:
         self._running_loop = _get_running_loop
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        task = _LoopWork(work, when_dropped)
+        task = LoopWork(work, when_dropped)
         try:
             if self._running_loop() is self._loop:
                 self._loop.call_soon(task)

@@ -16,6 +16,7 @@ from rsocket.rsocket_server import RSocketServer
 from rsocket.transports.tcp import TransportTCP
 
 import rstreams_fast as rsf
+from rstreams_fast.errors import WorkDroppedError
 from rstreams_fast.interop.rsocket import from_rsocket, to_rsocket
 from tests.helpers import DEADLINE
 
@@ -119,3 +120,40 @@ async def test_what_the_request_raises_is_the_streams_error() -> None:
         await from_rsocket(request).to_list_async()
     with pytest.raises(TypeError, match="request must be callable"):
         from_rsocket(3)  # type: ignore[arg-type]
+
+
+class Silent:
+    """Stands for a request of ``rsocket`` whose server sends one payload, and then nothing."""
+
+    def initial_request_n(self, _n: int) -> Silent:
+        return self
+
+    def subscribe(self, subscriber: Any) -> None:
+        subscriber.on_next(b"1")
+
+    def cancel(self) -> None: ...
+
+
+@pytest.mark.parametrize("closed", ["before", "while asked", "while waiting"])
+def test_a_closed_loop_ends_the_stream(closed: str) -> None:
+    loop, got = asyncio.new_event_loop(), list[bytes]()
+    stream = from_rsocket(Silent, loop=loop)
+    if closed == "before":
+        loop.close()
+    run = stream.for_each(got.append)
+    if closed == "while waiting":
+        loop.run_until_complete(asyncio.sleep(0))  # runs the request, which is in the loop's queue
+    loop.close()
+    with pytest.raises(WorkDroppedError, match="the event loop"):
+        run.result(DEADLINE)
+    assert got == ([b"1"] if closed == "while waiting" else [])
+
+
+async def test_an_ended_stream_leaves_no_timer_on_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    before = len(loop._scheduled)  # type: ignore[attr-defined]
+    for _ in range(3):
+        assert [payload async for payload in from_rsocket(Silent).take(1)] == [b"1"]
+    await asyncio.sleep(0)
+    left = loop._scheduled[before:]  # type: ignore[attr-defined]
+    assert all(timer.cancelled() for timer in left)
