@@ -177,9 +177,12 @@ class _ObservablePublisher:
     the field ``_left``. Then it can send this number of elements without taking the lock.
     """
 
-    def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
+    def __init__(self, observable: reactivex.Observable[Any], prefetch: int) -> None:
         self._observable = observable
-        self._most_held = most_held
+        self._prefetch = prefetch
+        # The first request comes from the executor, and moves ``prefetch`` elements to the buffer.
+        # Until then the elements for the buffer are held, too.
+        self._most_held = 2 * prefetch
         self._held: deque[Any] = deque()  # elements without demand, sent on an event loop
         self._end: Callable[[], object] | None = None  # the terminal signal that waits for _held
         self._subscriber: Subscriber[Any]
@@ -213,6 +216,7 @@ class _ObservablePublisher:
 
     def request(self, n: int, /) -> None:
         with self._changed:
+            self._most_held = self._prefetch
             while n and self._held:
                 n -= 1
                 self._subscriber.on_next(self._held.popleft())
@@ -242,9 +246,10 @@ class _ObservablePublisher:
                         return True
                     else:
                         raise RuntimeError(
-                            f"observe_on: prefetch={self._most_held} elements are held, and to "
-                            "wait for room would block the event loop; let the source send from "
-                            "another thread, or use from_observable(..., overflow=...)"
+                            f"observe_on: the buffer of prefetch={self._prefetch} elements is "
+                            "full, as many are held, and to wait for room would block the event "
+                            "loop; let the source send from another thread, or use "
+                            "from_observable(..., overflow=...)"
                         )
                 self._left, self._demand = self._demand, 0
         return not self._cancelled

@@ -192,9 +192,9 @@ async def test_a_sender_on_the_loop_is_held_as_far_as_prefetch_goes(
     if fits:
         assert signals == [*range(100), *([] if end is None else [end])]
     else:
-        assert signals[:-1] == list(range(4))
+        assert signals[:-1] == list(range(8))  # 4 for the buffer, and 4 that are held
         assert isinstance(signals[-1], RuntimeError)
-        assert "prefetch=4 elements are held" in str(signals[-1])
+        assert "prefetch=4 elements is full" in str(signals[-1])
 
 
 async def test_a_subject_is_fed_on_the_loop_before_and_after_it_is_asked_for() -> None:
