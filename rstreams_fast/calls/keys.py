@@ -46,10 +46,11 @@ class KeyDigest:
         """Return the digests of ``keys``, in half the time of a separate call for each key."""
         begin, digests = self._begin, []
         for key in keys:
-            if len(key) != 1:
-                text = text_of(key)
-            else:
-                text = ascii(key[0]) if type(key[0]) in _PLAIN else text_of(key[0])
+            value = key[0] if len(key) == 1 else key
+            try:
+                text = ascii(value) if type(value) in _PLAIN else text_of(value)
+            except ValueError:
+                text = text_of(value)
             digest = begin()
             digest.update(text.encode())
             digests.append(digest.digest())
@@ -61,7 +62,10 @@ def text_of(value: Any) -> str:
     value.
     """
     if type(value) in _PLAIN:
-        return ascii(value)
+        try:
+            return ascii(value)
+        except ValueError:  # an int of more digits than ``sys.get_int_max_str_digits()``
+            return hex(value)
     for kind, text in _TEXTS_BY_TYPE:
         if isinstance(value, kind):
             return text(value)

@@ -230,6 +230,22 @@ def test_calls_of_different_shapes_are_told_apart(is_shared: bool, journal: rsf.
     assert function.counts.calls == len(calls)
 
 
+@pytest.mark.parametrize("is_shared", [False, True], ids=["journal", "cache of a host"])
+def test_great_ints_tell_calls_apart(is_shared: bool, journal: rsf.Journal) -> None:
+    def fetch(*args: Any) -> tuple[str, int]:
+        return rs.call_id(), sum(args)
+
+    policy = (
+        rsf.Policy(cache=rsf.Cache(scope="executor")) if is_shared else rsf.Policy(journal=journal)
+    )
+    function, great = policy(fetch), 10**5000
+    calls = [(great,), (-great,), (great + 1,), (great, 0), (0, great)]
+    found = [[function(*args) for args in calls] for _ in range(2)]
+    assert found[0] == found[1]
+    assert [total for _, total in found[0]] == list(map(sum, calls))
+    assert len({identity for identity, _ in found[0]}) == len(calls) == function.counts.calls
+
+
 ENDING = """
 import sys
 import rstreams_fast as rsf
