@@ -12,6 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
+from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
 from rstreams_fast.calls.limits.permits import PermitGate
 from tests.helpers import DEADLINE
 from tests.spark.stages import values
@@ -148,6 +149,43 @@ async def test_cancelled_calls_use_up_no_rate(scope: Any, words: Any, name: str)
     await asyncio.wait(tasks)
     call = policy(inner)
     await asyncio.wait_for(asyncio.gather(call(1), call(2)), DEADLINE)
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+async def test_calls_go_on_after_the_program_has_cancelled_its_tasks(
+    is_connected: bool, name: str
+) -> None:
+    """A limit of the job connects in a task of the program's loop: at first, and once again."""
+    call: Any = rsf.Policy(limit=rsf.Limit(name, concurrency=2, scope="job"))(inner)
+    if is_connected:
+        await asyncio.wait_for(call(1), DEADLINE)
+        gate = call._latest[2]
+        gate._source._connection.abort()
+        await asyncio.sleep(0)
+        assert gate._source._connection is None
+    cancelled = asyncio.create_task(call(1))
+    await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    assert len(tasks) > 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert cancelled.cancelled()
+    assert await asyncio.wait_for(call(2), DEADLINE) == 3
+
+
+async def test_calls_fail_if_connecting_raises_an_unexpected_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    call = rsf.Policy(limit=rsf.Limit(name, concurrency=2, scope="job"))(inner)
+    with monkeypatch.context() as patched:
+        patched.setattr(JobPermits, "_connect_to_driver", no_memory)
+        with pytest.raises(LimitLost, match="MemoryError"):
+            await asyncio.wait_for(call(1), DEADLINE)
+    assert await asyncio.wait_for(call(1), DEADLINE) == 2
 
 
 @on_this_host

@@ -108,7 +108,26 @@ class JobPermits:
         self._held_until = 0.0
         self._closed = False
         self._was_welcome = False
-        self._connecting = loop.create_task(self._connect())
+        self._connecting: asyncio.Task[None]
+        self._begin_to_connect()
+
+    def _begin_to_connect(self) -> None:
+        self._connecting = self._loop.create_task(self._connect())
+        self._connecting.add_done_callback(self._check_connected)
+
+    def _check_connected(self, task: asyncio.Task[None]) -> None:
+        """If ``task`` was cancelled or has raised, fail the gate: the next call makes another.
+
+        A program may cancel all tasks of its loop, and then make further calls.
+        """
+        raised = None if task.cancelled() else task.exception()
+        is_current = task is self._connecting and not self._closed
+        is_connected = self._connection is not None and self._connection.welcome
+        if is_current and not is_connected and (task.cancelled() or raised is not None):
+            why = "its task was cancelled" if raised is None else repr(raised)
+            lost = LimitLost(f"the connection for the limit {self._name!r} failed: {why}")
+            lost.__cause__ = raised
+            self._gate.fail(lost)
 
     async def _connect(self) -> None:
         """Try to connect until the driver welcomes the worker. After a time-out, all calls fail."""
@@ -227,7 +246,7 @@ class JobPermits:
             if not self._closed:
                 self._gate.suspend(True)
         if connection.welcome and not self._closed:
-            self._connecting = self._loop.create_task(self._connect())
+            self._begin_to_connect()
 
     # -- called by PermitGate, see _PermitSource ---------------------------------------------------
 
