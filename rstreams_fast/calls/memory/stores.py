@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -101,8 +102,10 @@ class ProcessStore:
             # ``entries`` times the bytes of its entry, there are at most ``size`` bytes.
             return max(size, entries * (ENTRY_BYTES + entry.size))
 
-        self._entries: cachetools.LRUCache[Any, _Entry]
-        self._entries = cachetools.LRUCache(entries * size, weight)
+        self._make = partial(cachetools.LRUCache[Any, _Entry], entries * size, weight)
+        self._entries = self._make()
+        self._is_changing = False
+        """Stays true if a signal handler raised while ``_entries`` changed: then it is damaged."""
         # Reentrant: a finalizer or ``__eq__`` on the thread with the lock may use the store.
         self._lock = threading.RLock()
         self._is_busy = False
@@ -145,15 +148,20 @@ class ProcessStore:
 
     def _replace(self, entry_key: Any, entry: _Entry, dropped: list[Any]) -> None:
         """Store an entry, unless it is too large. Append the displaced entries to ``dropped``."""
+        if self._is_changing:
+            dropped.append(self._entries)
+            self._entries, self._is_changing = self._make(), False
         entries = self._entries
         weight = entries.getsizeof(entry)
         if weight > entries.maxsize:
             return
         dropped.append(before := entries.get(entry_key))
+        self._is_changing = True
         if before is None or entries.getsizeof(before) < weight:
             while entries.currsize + weight > entries.maxsize:
                 dropped.append(entries.popitem())
         entries[entry_key] = entry
+        self._is_changing = False
 
 
 class HostStore:
