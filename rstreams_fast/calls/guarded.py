@@ -19,7 +19,7 @@ from rstreams_fast.calls.circuit import CircuitState, circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.deadlines import Deadlines, cancellations
 from rstreams_fast.calls.errors import StageError
-from rstreams_fast.calls.limits.blocking import TimedGate
+from rstreams_fast.calls.limits.blocking import TimedGate, release_again
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.outcome import Outcome
 from rstreams_fast.calls.retry import RetryAfter
@@ -238,8 +238,7 @@ def guarded(
                 awaitable = fn(*args) if usage is None else fn(*args, bill=usage)
                 if counts_here:
                     made = counts.attempts = counts.attempts + 1
-                    if made >= counts.timed_at:
-                        awaitable = counts.timed(awaitable)
+                    awaitable = counts.timed(awaitable) if made >= counts.timed_at else awaitable
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 if as_outcomes:
                     made = 1 if attempts is None else attempts.count
@@ -261,7 +260,11 @@ def guarded(
                     raise
             finally:
                 if gate is not None and permit is not None:
-                    gate.release(permit)
+                    try:
+                        gate.release(permit)
+                    except BaseException:  # raised by a signal handler, maybe before the release
+                        release_again(gate, permit)
+                        raise
                 if adaptive is not None:
                     adaptive.leave()
             with waits:

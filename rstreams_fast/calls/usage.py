@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Collection
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -15,7 +15,7 @@ from rstreams_fast.calls.budget import CALLS, Account, account_of
 from rstreams_fast.calls.circuit import circuit_of
 from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.functions import check_amount
-from rstreams_fast.calls.limits.blocking import TimedGate
+from rstreams_fast.calls.limits.blocking import TimedGate, release_again
 from rstreams_fast.calls.limits.limit import Limit, weights_of_key
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
@@ -211,21 +211,23 @@ class Meter:
             except Exception as raised:
                 self._weigh_error = raised
                 raise
-            usage = Usage(estimate, self._counted, _current.get())
+            usage, token, error = Usage(estimate, self._counted, _current.get()), None, None
             permit = await self._enter(usage)
-            token, error = _current.set(usage), None
             try:
+                token = _current.set(usage)
                 return await fn(*args)
             except Exception as raised:
                 error = raised
                 raise
             finally:
-                # ValueError: the garbage collector is ending the call in another context.
-                with contextlib.suppress(ValueError):
-                    _current.reset(token)
-                self._leave(usage, permit, error, bill)
-                # The error's traceback refers to this frame: break the cycle of references.
-                error = None
+                try:
+                    self._leave(usage, token, permit, error, bill)
+                except BaseException:  # raised by a signal handler, maybe before the release
+                    release_again(self._gate, permit)
+                    raise
+                finally:
+                    # The error's traceback refers to this frame: break the cycle of references.
+                    error = None
 
         return call
 
@@ -275,9 +277,18 @@ class Meter:
             self._account.add({unit: -amount for unit, amount in taken.items()})
 
     def _leave(
-        self, usage: Usage, permit: Any, error: Exception | None, bill: dict[str, float] | None
+        self,
+        usage: Usage,
+        token: Token[Usage | None] | None,
+        permit: Any,
+        error: Exception | None,
+        bill: dict[str, float] | None,
     ) -> None:
         """After an attempt, replace its estimate by its real cost, and release its permit."""
+        if token is not None:
+            # ValueError: the garbage collector is ending the call in another context.
+            with contextlib.suppress(ValueError):
+                _current.reset(token)
         # ``error`` does not show whether the attempt was made: a CircuitOpenError may come from
         # another function that ``fn`` called.
         not_made = self._circuit is not None and not usage.passed_circuit

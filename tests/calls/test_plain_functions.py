@@ -440,7 +440,7 @@ def test_an_exception_of_a_signal_keeps_no_loop(
             raise Problem(method)
 
     def work() -> None:
-        gate.release(gate.take((1.0,)))
+        gate.take((1.0,)).release()
         sys.settrace(strike)
         try:
             with pytest.raises(Problem):

@@ -28,7 +28,7 @@ from rstreams_fast.errors import WorkDroppedError
 from rstreams_fast.runtime.executors import WhenDropped, process_id
 from rstreams_fast.runtime.loops import PrivateLoop
 
-__all__ = ["BlockingGate", "TimedGate"]
+__all__ = ["BlockingGate", "TimedGate", "release_again"]
 
 LINGER_SECONDS: Final = 0.2
 """Interval, in seconds, of the check whether calls still use a private event loop. An unused loop
@@ -36,6 +36,22 @@ closes; an open loop counts as a user of the limit."""
 
 _Permit = tuple[Any, float]
 _Ticket = Future[_Permit]
+
+
+class HeldPermit:
+    """The permit of a call, and the private loop that stays open for the call.
+
+    If a signal handler raises in ``release``, call ``release`` again (see ``release_again``).
+    """
+
+    loop: _PermitLoop | None = None
+    permit: _Permit | None = None
+
+    def release(self) -> None:
+        """Give back the permit, and let the loop close. Do nothing if that was done already."""
+        if (loop := self.loop) is not None:
+            loop.release(self)
+            loop.leave(self)
 
 
 class BlockingGate:
@@ -49,58 +65,56 @@ class BlockingGate:
         self._limit = limit
         self._loop: _PermitLoop | None = None
 
-    def _enter(self) -> _PermitLoop:
-        """Return a private loop that stays open until the caller calls ``leave`` of this loop."""
+    def _enter(self, held: HeldPermit) -> _PermitLoop:
+        """Return a private loop that stays open until the release of ``held``."""
         while True:
             loop = self._loop
             # A forked child does not have the thread of its parent's loop: make a new loop.
             if loop is None or loop.pid != process_id():
                 # Two threads may both make a loop here. Then each loop closes after its own calls.
                 loop = self._loop = _PermitLoop(self._limit)
-            if loop.enter():
+            if loop.enter(held):
                 return loop
             self._loop = None
 
-    def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
+    def take(self, weights: tuple[float, ...] = ()) -> HeldPermit:
         """Block until a call may start; return its permit. ``weights``: the call's cost by unit."""
-        loop = self._enter()
+        held = HeldPermit()
         try:
-            return loop, loop.weighed_permit(weights) if weights else loop.permit()
+            loop = self._enter(held)
+            if weights:
+                loop.take_weighed(held, weights)
+            else:
+                loop.take(held)
         except BaseException:
-            loop.leave()
+            held.release()
             raise
-
-    def release(self, permit: tuple[_PermitLoop, _Permit]) -> None:
-        """Give back a permit that ``take`` returned."""
-        loop, own = permit
-        try:
-            loop.release(own)
-        finally:
-            loop.leave()
+        return held
 
     def hold(self, seconds: float) -> None:
         """Let no call under the limit start for ``seconds``."""
-        loop = self._enter()
-        try:
-            loop.hold(seconds)
-        finally:  # a signal handler may raise
-            loop.leave()
+        self._use_loop(lambda loop: loop.hold(seconds))
 
     def spend(self, change: tuple[float, ...]) -> None:
         """Charge ``change``: a call's real cost minus its estimate. Numbers < 0 give units back."""
         if any(change):
-            self._run_with_gate(lambda gate: gate.spend(change))
+            self._use_loop(lambda loop: loop.run_with_gate(lambda gate: gate.spend(change)))
 
     def adopt_remaining(self, left: tuple[float, ...], weights: tuple[float, ...]) -> None:
         """Adopt a service's report: ``left`` units remain after a call that cost ``weights``."""
-        self._run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
+        self._use_loop(
+            lambda loop: loop.run_with_gate(lambda gate: gate.adopt_remaining(left, weights))
+        )
 
-    def _run_with_gate(self, what: Callable[[PermitGate], object]) -> None:
-        loop = self._enter()
+    def _use_loop(self, what: Callable[[_PermitLoop], object]) -> None:
+        held = HeldPermit()
         try:
-            loop.run_with_gate(what)
-        finally:
-            loop.leave()
+            loop = self._enter(held)
+            what(loop)
+            held.release()
+        except BaseException:  # raised by a signal handler
+            held.release()
+            raise
 
 
 class TimedGate:
@@ -109,25 +123,31 @@ class TimedGate:
     def __init__(self, gate: BlockingGate, waits: Waits) -> None:
         self._take = gate.take
         self._waits = waits
-        self.release = gate.release
+        self.release = HeldPermit.release
         self.hold = gate.hold
         self.spend = gate.spend
         self.adopt_remaining = gate.adopt_remaining
 
-    def take(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
-        permit = None
+    def take(self, weights: tuple[float, ...] = ()) -> HeldPermit:
+        held = None
         try:
             with self._waits:
-                permit = self._take(weights)
+                held = self._take(weights)
         except BaseException:  # raised by a signal handler
-            if permit is not None:
-                self.release(permit)
+            if held is not None:
+                held.release()
             raise
-        return permit
+        return held
 
-    async def acquire(self, weights: tuple[float, ...] = ()) -> tuple[_PermitLoop, _Permit]:
+    async def acquire(self, weights: tuple[float, ...] = ()) -> HeldPermit:
         """Do the same as ``take``: block the thread, and never suspend the coroutine."""
         return self.take(weights)
+
+
+def release_again(gate: PermitGate | TimedGate | None, permit: Any) -> None:
+    """Repeat a release that a signal handler has interrupted, perhaps before the release began."""
+    if isinstance(gate, TimedGate):  # the loop of a ``PermitGate`` has ended with the exception
+        gate.release(permit)
 
 
 class _PermitLoop:
@@ -162,39 +182,37 @@ class _PermitLoop:
         self._gate: PermitGate | None = None
         self._is_checking = False  # whether a timer for ``_end_if_unused`` runs
 
-    def enter(self) -> bool:
+    def enter(self, held: HeldPermit) -> bool:
         """Keep the loop open until ``leave``; return ``False`` if the loop has closed already."""
         with self._lock:
-            self._calls += not self._ended
+            if not self._ended:
+                self._calls += 1
+                held.loop = self
             return not self._ended
 
-    def leave(self) -> None:
+    def leave(self, held: HeldPermit) -> None:
         """Let the loop close, unless other calls use it."""
         with self._lock:
             self._calls -= 1
             self._used = True
+            held.loop = None
 
-    def permit(self) -> _Permit:
-        permit = None
-        try:
-            with self._lock:
-                if self._idle and self._reuses(monotonic()):
-                    # Not ``permit = pop()``: if a signal handler raised before the assignment, the
-                    # permit would be lost.
-                    permit = self._idle[-1]
-                    del self._idle[-1]
-                    return permit
-                ticket: _Ticket = Future()
-                self._tickets.append(ticket)
-                must_request = self._requested < len(self._tickets)
-                self._requested += must_request
-        except BaseException:
-            if permit is not None:
-                self.release(permit)
-            raise
-        return self._wait_for(ticket, self._request if must_request else None, self._refuse)
+    def take(self, held: HeldPermit) -> None:
+        """Block until a call may start; set ``held.permit``."""
+        with self._lock:
+            if self._idle and self._reuses(monotonic()):
+                # Not ``held.permit = pop()``: if a signal handler raised before the assignment, the
+                # permit would be lost.
+                held.permit = self._idle[-1]
+                del self._idle[-1]
+                return
+            ticket: _Ticket = Future()
+            self._tickets.append(ticket)
+            must_request = self._requested < len(self._tickets)
+            self._requested += must_request
+        self._wait_for(held, ticket, self._request if must_request else None, self._refuse)
 
-    def release(self, permit: _Permit) -> None:
+    def release(self, held: HeldPermit) -> None:
         """Pass a permit to the next call of this stage, or give it back to the limit."""
         is_idle = False
         try:
@@ -203,28 +221,31 @@ class _PermitLoop:
                 return
             now = monotonic()
             with self._lock:
+                if (permit := held.permit) is None:
+                    return
                 is_kept = self._reuses(now)
                 if is_kept and now >= permit[1] and now >= self._next_offer:
                     self._next_offer = now + OFFER_SECONDS
                     is_kept = False
                 ticket = self._next_ticket() if is_kept else None
                 must_return = is_kept and ticket is None and not self._returns_idle
-                if is_kept and ticket is None:
-                    is_idle = self._returns_idle = True
-                    self._idle.append(permit)
+                if is_kept:
+                    held.permit = None
+                    if ticket is None:
+                        is_idle = self._returns_idle = True
+                        self._idle.append(permit)
+            if ticket is not None:
+                ticket.set_result(permit)
+            elif not is_kept:
+                # Do not add this permit to ``_idle``: the next call of this stage would take it
+                # before the loop could offer it to other stages, and they would wait for ever.
+                self._run(partial(self._give_back, held))
+            elif must_return:
+                self._run(self._return_later)
         except BaseException:  # raised by a signal handler
             if self.pid == process_id():
-                give = self._return_idle if is_idle else partial(self._give_back, permit)
-                self._run(give)
+                self._run(self._return_idle if is_idle else partial(self._give_back, held))
             raise
-        if ticket is not None:
-            ticket.set_result(permit)
-        elif not is_kept:
-            # Do not add this permit to ``_idle``: the next call of this stage would take it before
-            # the loop could offer it to other stages, and other stages would wait for ever.
-            self._run(partial(self._give_back, permit))
-        elif must_return:
-            self._run(self._return_later)
 
     def hold(self, seconds: float) -> None:
         with self._lock:
@@ -232,27 +253,30 @@ class _PermitLoop:
             self._held_until = max(self._held_until, until)
         self._run(partial(self._hold, seconds))
 
-    def weighed_permit(self, weights: tuple[float, ...]) -> _Permit:
-        """Block until a call that costs ``weights`` may start; return its permit."""
+    def take_weighed(self, held: HeldPermit, weights: tuple[float, ...]) -> None:
+        """Block until a call that costs ``weights`` may start; set ``held.permit``."""
         ticket: _Ticket = Future()
-        return self._wait_for(
-            ticket, partial(self._request_weighed, ticket, weights), ticket.set_exception
-        )
+        ask = partial(self._request_weighed, ticket, weights)
+        self._wait_for(held, ticket, ask, ticket.set_exception)
 
     def _wait_for(
-        self, ticket: _Ticket, ask: Callable[[], object] | None, refuse: WhenDropped
-    ) -> _Permit:
+        self,
+        held: HeldPermit,
+        ticket: _Ticket,
+        ask: Callable[[], object] | None,
+        refuse: WhenDropped,
+    ) -> None:
         try:
             if ask is not None:
                 self._private.execute(ask, refuse)
-            return ticket.result()
+            held.permit = ticket.result()
         except BaseException:
             # A KeyboardInterrupt may have left the loop without a thread. Mark the loop as ended,
             # so that later calls make a new loop.
             with self._lock:
                 self._ended, self._requested = True, 0
             if not ticket.cancel() and ticket.exception() is None:  # the ticket has a permit
-                self.release(ticket.result())
+                held.permit = ticket.result()
             raise
 
     def run_with_gate(self, what: Callable[[PermitGate], object]) -> None:
@@ -347,8 +371,11 @@ class _PermitLoop:
         self._ensure_gate().hold(seconds)
         self._return_idle()
 
-    def _give_back(self, permit: _Permit) -> None:
-        self._ensure_gate().release(permit)
+    def _give_back(self, held: HeldPermit) -> None:
+        with self._lock:
+            permit, held.permit = held.permit, None
+        if permit is not None:  # else an interrupted ``release`` was repeated
+            self._ensure_gate().release(permit)
 
     def _return_later(self) -> None:
         asyncio.get_running_loop().call_later(PERMIT_IDLE_SECONDS, self._return_idle)
