@@ -17,6 +17,7 @@ from rstreams_fast.calls.counts import CallCounts
 from rstreams_fast.calls.functions import check_amount
 from rstreams_fast.calls.limits.blocking import TimedGate, release_again
 from rstreams_fast.calls.limits.limit import Limit, weights_of_key
+from rstreams_fast.calls.limits.nesting import NestedCall, running_call
 from rstreams_fast.calls.limits.pace import Pace
 from rstreams_fast.calls.limits.permits import PermitGate
 from rstreams_fast.calls.retry import RetryAfter
@@ -31,10 +32,10 @@ Weigh = Callable[[tuple[Any, ...]], dict[str, float]]
 """A function that estimates from a call's arguments how much of each unit the call will spend."""
 
 
-class Usage:
+class Usage(NestedCall):
     """The units of one attempt. The function's thread writes them, the loop's thread reads them."""
 
-    __slots__ = ("counted", "estimate", "left", "outer", "passed_circuit", "reset", "spent")
+    __slots__ = ("counted", "estimate", "left", "passed_circuit", "reset", "spent")
 
     def __init__(
         self, estimate: dict[str, float], counted: frozenset[str], outer: Usage | None
@@ -43,9 +44,9 @@ class Usage:
 
         ``outer``: if another function with a policy makes this call, the usage of that function.
         """
+        super().__init__(outer)
         self.estimate = estimate
         self.counted = counted
-        self.outer = outer
         self.spent: dict[str, float] = {}
         self.left: dict[str, float] = {}
         self.reset: float | None = None
@@ -211,15 +212,17 @@ class Meter:
             except Exception as raised:
                 self._weigh_error = raised
                 raise
-            usage, token, error = Usage(estimate, self._counted, _current.get()), None, None
+            usage = Usage(estimate, self._counted, running_call(_current.get()))
+            token, error = None, None
             permit = await self._enter(usage)
             try:
-                token = _current.set(usage)
+                token, usage.is_over = _current.set(usage), False
                 return await fn(*args)
             except Exception as raised:
                 error = raised
                 raise
             finally:
+                usage.is_over = True
                 try:
                     self._leave(usage, token, permit, error, bill)
                 except BaseException:  # raised by a signal handler, maybe before the release

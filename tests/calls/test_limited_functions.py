@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 import rstreams_fast as rsf
 import rstreams_fast.spark as rs
 from rstreams_fast.calls.limits.job_permits import JobPermits, LimitLost
+from rstreams_fast.calls.limits.nesting import Holder, NestedCall
 from rstreams_fast.calls.limits.permits import PermitGate
+from rstreams_fast.calls.usage import Usage
 from tests.helpers import DEADLINE
 from tests.spark.stages import values
 
@@ -101,6 +104,40 @@ async def test_what_a_call_left_behind_may_call() -> None:
     await policy(outer)()
     begin.set()
     assert await tasks[0] == 2
+
+
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+async def test_calls_in_a_row_of_tasks_keep_no_ended_calls(
+    units: bool, overlap: bool, name: str
+) -> None:
+    quotas: Any = {"units": {"u": rsf.per_second(1e9)}, "weigh": abs} if units else {}
+    limit = rsf.Limit(name, scope="process", concurrency=None if overlap else 1, rate=1e9, **quotas)
+    running, ended = [asyncio.Event() for _ in range(101)], asyncio.Event()
+
+    def linked(kind: type[NestedCall]) -> int:
+        found = [each for each in gc.get_objects() if type(each) is kind]
+        return len([each for each in found if getattr(each, "limit", limit) is limit])
+
+    @rsf.Policy(limit=limit)
+    async def link(left: int) -> None:
+        running[left].set()
+        if left:
+            task = asyncio.create_task(link(left - 1))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            if overlap:  # this call ends after the next call has begun
+                await running[left - 1].wait()
+        else:
+            gc.collect()
+            counts.extend([linked(Holder), linked(Usage)])
+            ended.set()
+
+    tasks, counts = set[asyncio.Task[None]](), list[int]()
+    await link(100)
+    await asyncio.wait_for(ended.wait(), DEADLINE)
+    await asyncio.gather(*tasks)
+    assert max(counts) < 10
 
 
 @on_this_host

@@ -10,25 +10,55 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, Self, TypeVar
 
 from rstreams_fast.calls.errors import StageError
 from rstreams_fast.calls.limits.limit import Limit
 
-__all__ = ["begin_holding"]
+__all__ = ["NestedCall", "begin_holding", "running_call"]
 
 
-class Holder:
-    """A call under a limit. Nested calls find this object in a context variable."""
+class NestedCall:
+    """A call, and the call that makes it."""
 
-    __slots__ = ("_token", "is_over", "label", "limit", "outer")
+    __slots__ = ("is_over", "outer")
 
-    def __init__(self, limit: Limit, label: str, outer: Holder | None) -> None:
-        self.limit = limit
-        self.label = label
+    def __init__(self, outer: Self | None) -> None:
         self.outer = outer
         self.is_over = True
         """Whether the call has ended. Tasks that it started may still run in its context."""
+
+
+_Call = TypeVar("_Call", bound=NestedCall)
+
+
+def running_call(call: _Call | None) -> _Call | None:
+    """Return the innermost call of ``call`` and its outer calls that runs. Drop the ended calls.
+
+    If each call starts the next call in a task, the context of the task still has the ended calls.
+    """
+    first = each = _skip_ended(call)
+    while each is not None:
+        each.outer = _skip_ended(each.outer)
+        each = each.outer
+    return first
+
+
+def _skip_ended(call: _Call | None) -> _Call | None:
+    while call is not None and call.is_over:
+        call = call.outer
+    return call
+
+
+class Holder(NestedCall):
+    """A call under a limit. Nested calls find this object in a context variable."""
+
+    __slots__ = ("_token", "label", "limit")
+
+    def __init__(self, limit: Limit, label: str, outer: Holder | None) -> None:
+        super().__init__(outer)
+        self.limit = limit
+        self.label = label
         self._token = _holder.set(self)
 
     def end(self) -> None:
@@ -37,6 +67,7 @@ class Holder:
         # reset raises if the garbage collector ends the call in another context. Ignore this error.
         with contextlib.suppress(ValueError):
             _holder.reset(self._token)
+        del self._token  # it refers to the holder that was in the context before
 
 
 _holder: Final[ContextVar[Holder | None]] = ContextVar("holder_of_permits", default=None)
@@ -54,11 +85,11 @@ def begin_holding(limit: Limit | None, label: str) -> Holder | None:
     """
     if limit is None:
         return None
-    outer = each = _holder.get()
+    outer = each = running_call(_holder.get())
     while each is not None:
         same = each.limit.name == limit.name and each.limit.scope == limit.scope
         bounded = limit.concurrency is not None or each.limit.concurrency is not None
-        if same and bounded and not each.is_over:
+        if same and bounded:
             raise StageError(
                 f"a call of {each.label} runs under the limit {limit.name!r}, and calls {label}, "
                 "which needs a permit of the same limit: if all permits were held so, the calls "
