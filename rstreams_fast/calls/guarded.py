@@ -39,6 +39,9 @@ __all__ = [
 
 DEADLINE_SCOPE: Final = ", all attempts and waits together"
 
+LONGEST_SLEEP: Final = 1e9
+"""``time.sleep`` raises ``OverflowError`` for much more than this many seconds (30 years)."""
+
 
 def with_arguments(
     argument_of: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
@@ -292,7 +295,7 @@ def _deadlines(
 
 
 async def _block(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251 - on a thread without a loop
+    time.sleep(min(seconds, LONGEST_SLEEP))  # noqa: ASYNC251 - on a thread without a loop
 
 
 def _hold(gate: PermitGate | TimedGate | None, error: Exception, most: float) -> None:

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.calls import guarded
 from rstreams_fast.calls.limits.blocking import BlockingGate
 from tests.helpers import (
     DEADLINE,
@@ -271,6 +272,24 @@ def test_an_unused_limit_has_no_thread_and_may_change_its_numbers(name: str) -> 
     call()
     wait_until(lambda: not limit_threads(), "the end of the limit's thread")
     assert rsf.Policy(limit=rsf.Limit(name, concurrency=2))(lambda: 3)() == 3
+
+
+@pytest.mark.parametrize("raised", [rsf.RetryAfter(1e12), OSError()], ids=repr)
+def test_a_thread_sleeps_however_long_the_wait_is(
+    raised: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retry, results = rsf.Retry(1, backoff=1e11, max_backoff=1e11, jitter=0), iter([raised, None])
+
+    @rsf.Policy(retry=retry, patience=float("inf"))
+    def fn() -> int:
+        if (error := next(results)) is not None:
+            raise error
+        return 1
+
+    sleeps = list[float]()
+    monkeypatch.setattr(guarded.time, "sleep", sleeps.append)
+    assert fn() == 1
+    assert sleeps == [guarded.LONGEST_SLEEP]
 
 
 @pytest.mark.parametrize("circuit", [None, rsf.Circuit(4)], ids=["", "circuit"])
