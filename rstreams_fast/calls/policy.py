@@ -134,6 +134,8 @@ class PolicyFunction:
         functools.update_wrapper(cast(Any, self), fn, updated=())
         self.__wrapped__ = settings.fn
         self.__qualname__: str = getattr(fn, "__qualname__", settings.label)
+        if getattr(fn, "__isabstractmethod__", False):
+            self.__isabstractmethod__ = True
         self._settings: Final = settings
         self._counts: Final = FunctionCounts(settings.label)
         journal = settings.policy.journal
@@ -162,7 +164,11 @@ class PolicyFunction:
         return self._settings.policy
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(cast(Any, self), instance)
+        # Bind only what Python would bind without the policy: no builtin, and no partial object.
+        bind: Any = getattr(type(self.fn), "__get__", None)
+        if instance is None or bind is None or bind(self.fn, instance, owner) is self.fn:
+            return self
+        return types.MethodType(cast(Any, self), instance)
 
     def __reduce__(self) -> Any:
         # If another process can import this object, pickle only the object's name and policy.

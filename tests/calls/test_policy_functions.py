@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import gc
@@ -136,6 +137,29 @@ def test_it_is_called_and_named_as_the_function(kind: str) -> None:
     assert stage.to_list() == [(x, 0) for x in range(3)]
     if kind != "in a partial":  # whose name streams do not look for
         assert f"{name})" in stage.describe()
+
+
+def test_python_binds_what_it_would_bind_without_the_policy() -> None:
+    class Lengths:
+        of_builtin = TWICE(len)
+        of_partial = TWICE(partial(max, 2))
+        of_lambda = TWICE(lambda self, x: (type(self), x))
+
+    assert Lengths().of_builtin([1]) == 1
+    assert Lengths().of_partial(1) == 2
+    assert Lengths().of_lambda(1) == (Lengths, 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_abstract_method_stays_abstract(is_async: bool) -> None:
+    async def later(_: Any) -> None: ...
+
+    def now(_: Any) -> None: ...
+
+    method = TWICE(abc.abstractmethod(later if is_async else now))
+    kind = abc.ABCMeta("Abstract", (), {"method": method})
+    with pytest.raises(TypeError, match="abstract method"):
+        kind()
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])
