@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rstreams_fast._checks import is_coroutine_function
+from rstreams_fast._checks import check_plain, is_coroutine_function
 from rstreams_fast.calls.budget import CALLS, Budget
 from rstreams_fast.calls.circuit import Circuit
 from rstreams_fast.calls.functions import (
@@ -61,8 +61,8 @@ class PolicySettings:
             if getattr(self, word) is not None:
                 object.__setattr__(self, word, check_seconds(word, getattr(self, word)))
         object.__setattr__(self, "patience", check_seconds("patience", self.patience, zero=True))
-        if self.key is not None and not callable(self.key):
-            raise TypeError(f"key must be callable, got {type(self.key).__name__}")
+        if self.key is not None:
+            check_plain("key", self.key)
 
     @property
     def is_metered(self) -> bool:

@@ -150,6 +150,14 @@ def test_python_binds_what_it_would_bind_without_the_policy() -> None:
     assert Lengths().of_lambda(1) == (Lengths, 1)
 
 
+def test_an_async_key_is_refused_as_its_coroutine_would_be_the_key() -> None:
+    async def key(x: int) -> int:
+        return x
+
+    with pytest.raises(TypeError, match="key must be a plain function, not a coroutine function"):
+        rsf.Policy(cache=rsf.Cache(), key=key)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_abstract_method_stays_abstract(is_async: bool) -> None:
     async def later(_: Any) -> None: ...
