@@ -16,6 +16,7 @@ __all__ = [
     "MOST_CALLS",
     "check_amount",
     "check_exceptions",
+    "check_positive",
     "check_positive_int",
     "check_seconds",
     "id_of",
@@ -44,14 +45,26 @@ def check_positive_int(name: str, value: object, most: int | None = None) -> int
 def check_amount(name: str, value: Any) -> float:
     """Return ``value`` if it is a finite number >= 0; else raise an error about ``name``."""
     try:
-        amount = float(value)
-    except (TypeError, ValueError, OverflowError):
-        amount = math.nan
-    if isinstance(value, bool | str) or math.isnan(amount):
+        # ``float`` parses text, too.
+        amount = None if isinstance(value, bool | str | bytes | bytearray) else float(value)
+    except OverflowError:
+        amount = math.inf
+    except (TypeError, ValueError):
+        amount = None
+    if amount is None:
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     if not 0 <= amount < math.inf:
         raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
     return amount
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return ``value`` if it is a finite number > 0; else raise an error about ``name``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not 0 < value <= sys.float_info.max:
+        raise ValueError(f"{name} must be finite and > 0, got {value}")
+    return float(value)
 
 
 def check_seconds(name: str, value: object, *, zero: bool = False) -> float:

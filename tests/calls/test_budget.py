@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import multiprocessing
 import pickle
 import socket
@@ -272,6 +273,10 @@ def test_a_process_gives_its_lease_back_when_it_ends(method: str, name: str) -> 
 
 
 def test_words_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"Budget\(calls\) must be finite"):
+        rs.Budget("name", calls=math.nan)
+    with pytest.raises(TypeError, match=r"Budget\(calls\) must be a number, got bytes"):
+        rs.Budget("name", calls=b"3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="bounds nothing"):
         rs.Budget("name")
     with pytest.raises(TypeError, match=r"Budget\(calls\) must be a number"):

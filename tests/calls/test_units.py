@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 import uuid
@@ -195,8 +196,13 @@ async def test_what_weigh_does_wrong_is_the_failure_of_the_call(weigh: Any, matc
 def test_amounts_are_checked() -> None:
     rs.spent(tokens=1)  # outside of a call: nothing happens
     rs.observed(tokens_left=1, reset=1)
-    with pytest.raises(ValueError, match=r"spent\(tokens\) must be finite"):
-        rs.spent(tokens=-1)
+    for amount in (-1, math.nan, math.inf, 10**400):
+        with pytest.raises(ValueError, match=r"spent\(tokens\) must be finite"):
+            rs.spent(tokens=amount)
+        with pytest.raises(ValueError, match=r"per_second\(amount\) must be finite and > 0"):
+            rs.per_second(amount)
+        with pytest.raises(ValueError, match=r"Limit\(rate\) must be finite and > 0"):
+            rs.Limit("rate", rate=amount)
     with pytest.raises(TypeError, match=r"observed\(tokens\): a unit's name and '_left'"):
         rs.observed(tokens=1)
 

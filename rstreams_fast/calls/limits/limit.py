@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import check_choice
-from rstreams_fast.calls.functions import check_amount
+from rstreams_fast.calls.functions import check_amount, check_positive
 from rstreams_fast.calls.limits.leases import serve
 from rstreams_fast.calls.limits.messages import Address
 from rstreams_fast.calls.limits.pace import MOST_UNITS, Numbers, Quota
@@ -114,10 +113,7 @@ class Limit:
         if isinstance(self.rate, Quota):
             object.__setattr__(self, "rate", self.rate.amount / self.rate.seconds)
         elif self.rate is not None:
-            if isinstance(self.rate, bool) or not isinstance(self.rate, int | float):
-                raise TypeError(f"Limit(rate) must be a number, got {type(self.rate).__name__}")
-            if not (self.rate > 0 and math.isfinite(self.rate)):
-                raise ValueError(f"Limit(rate) must be finite and > 0, got {self.rate}")
+            check_positive("Limit(rate)", self.rate)
         self._check_units()
         if self.concurrency is None and self.rate is None and not self.units:
             raise ValueError(

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from rstreams_fast.calls.functions import check_positive
+
 __all__ = ["MOST_UNITS", "Numbers", "Pace", "Quota", "per_minute", "per_second"]
 
 LATE_SECONDS: Final = 0.002
@@ -41,7 +43,7 @@ def per_second(amount: float) -> Quota:
         TypeError: ``amount`` is no number.
         ValueError: ``amount`` is not finite, or not > 0.
     """
-    return _quota("per_second", amount, 1.0)
+    return Quota(check_positive("per_second(amount)", amount), 1.0)
 
 
 def per_minute(amount: float) -> Quota:
@@ -54,15 +56,7 @@ def per_minute(amount: float) -> Quota:
         TypeError: ``amount`` is no number.
         ValueError: ``amount`` is not finite, or not > 0.
     """
-    return _quota("per_minute", amount, 60.0)
-
-
-def _quota(name: str, amount: object, seconds: float) -> Quota:
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        raise TypeError(f"{name}(amount) must be a number, got {type(amount).__name__}")
-    if not (amount > 0 and math.isfinite(amount)):
-        raise ValueError(f"{name}(amount) must be finite and > 0, got {amount}")
-    return Quota(float(amount), seconds)
+    return Quota(check_positive("per_minute(amount)", amount), 60.0)
 
 
 class Numbers(NamedTuple):
