@@ -108,6 +108,7 @@ class Budget:
             raise ValueError(f"Budget(calls) must be a whole number, got {units[CALLS]!r}")
         self.made: Final = time.time()
         self._address: Address | None = None
+        account_of(self)  # sets the amounts of this name
 
     @property
     def spent(self) -> dict[str, float]:

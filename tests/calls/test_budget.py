@@ -272,6 +272,23 @@ def test_a_process_gives_its_lease_back_when_it_ends(method: str, name: str) -> 
     assert budget.spent == {"calls": 8, "money": 4}
 
 
+@kinds
+def test_a_newer_budget_raises_the_amounts_of_earlier_functions(plain: bool, name: str) -> None:
+    def fn(k: int) -> int:
+        return k
+
+    call: Any = rs.Policy(budget=rs.Budget(name, calls=1))(fn if plain else as_async(fn))
+
+    def result() -> Any:
+        return call(1) if plain else asyncio.run(call(1))
+
+    assert result() == 1
+    with pytest.raises(rs.BudgetSpentError):
+        result()
+    rs.Budget(name, calls=2)
+    assert result() == 1
+
+
 def test_words_are_checked() -> None:
     with pytest.raises(ValueError, match=r"Budget\(calls\) must be finite"):
         rs.Budget("name", calls=math.nan)
