@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, Problem, start_thread
 from tests.operators.entry import NoStream
-from tests.rules.probes import HandTimer, Recorder, subscribed
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, raising, send, subscribed
 
 
 class Leaving(BaseException):
@@ -175,3 +175,165 @@ def test_a_resource_is_closed_though_the_last_signal_leaves(
     with suppress(Leaving):
         subscribed(using, raises=("on_error" if fails else "on_complete", raised()))
     assert closed == [1]
+
+
+def fail(_element: object) -> NoReturn:
+    raise Problem
+
+
+def consume(stream: rsf.Stream[Any], fn: Callable[[Any], object]) -> None:
+    subscriber = rsf.SyncSubscriber(fn, prefetch=1)
+    stream.subscribe(subscriber)
+    subscriber.run.result(DEADLINE)
+
+
+End = Callable[[rsf.Stream[Any]], object]
+
+#: Ends of a stream whose clean-up leaves through another thread, and how they end.
+ENDS: dict[str, tuple[End, object]] = {
+    "first": (lambda s: s.first(), 0),
+    "for_each": (lambda s: s.for_each(fail, prefetch=1).result(DEADLINE), Problem),
+    "SyncSubscriber, error": (lambda s: consume(s, fail), Problem),
+    "SyncSubscriber, end": (lambda s: consume(s, lambda _element: False), None),
+    "to_arrow": (lambda s: s.to_arrow(), TypeError),
+    "zip": (lambda s: s.zip(rsf.range_(1)).to_list(), [(0, 0)]),
+    "take_until": (lambda s: s.skip(5).concat(rsf.never()).take_until(rsf.range_(1)).run(), None),
+}
+
+
+@pytest.mark.parametrize("kind", [Leaving, SystemExit, asyncio.CancelledError, KeyboardInterrupt])
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_end_returns_though_a_clean_up_leaves_through_another_thread(
+    name: str, kind: type[BaseException]
+) -> None:
+    end, expected = ENDS[name]
+    if name == "to_arrow":
+        pytest.importorskip("pyarrow")
+    stream = rsf.using(int, lambda _resource: rsf.range_(5), raising(kind()))
+    thread = start_thread(lambda: end(stream.publish_on(prefetch=1)))
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            thread.result()
+    else:
+        assert thread.result() == expected
+    join_ours()
+
+
+class LeavingPublisher(ManualPublisher):
+    """A publisher whose ``cancel`` leaves."""
+
+    def cancel(self) -> None:
+        super().cancel()
+        raise Leaving
+
+
+def multicast(source: ManualPublisher) -> rsf.MulticastProcessor[Any]:
+    processor = rsf.MulticastProcessor[Any](buffer_size=1)
+    source.subscribe(processor)
+    return processor
+
+
+#: Publishers below a publisher that sends too much, and is cancelled for that.
+FAILING: dict[str, Callable[[ManualPublisher], Any]] = {
+    "on_overflow": lambda source: rsf.from_publisher(source).on_overflow(rsf.Overflow.ERROR),
+    "multicast": multicast,
+    "merge": lambda source: rsf.never().merge(source, prefetch=1),
+    "zip": lambda source: rsf.never().zip(source, prefetch=1),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failure_of_a_publisher_is_signalled_though_its_cancel_leaves(name: str) -> None:
+    source = LeavingPublisher()
+    recorder = subscribed(FAILING[name](source), 1)
+    with pytest.raises(Leaving):
+        send(source, *range(10))
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, rsf.DemandExceededError | rsf.BufferOverflowError)
+
+
+def test_a_consumer_that_waits_wakes_though_a_clean_up_leaves_through_close() -> None:
+    source = LeavingPublisher()
+    elements = rsf.from_publisher(source).iterate()
+    thread = start_thread(lambda: list(elements))
+    source.wait_requested(1)
+    with pytest.raises(Leaving):
+        elements.close()
+    assert thread.result() == []
+
+
+@pytest.mark.parametrize("losers", [1, 2])
+@pytest.mark.parametrize("wins", ["on_next", "on_complete", "on_error"])
+def test_the_first_to_signal_wins_a_race_though_clean_ups_of_others_leave(
+    wins: str, losers: int
+) -> None:
+    winner, problem = ManualPublisher(), Problem()
+    others = [LeavingPublisher() for _ in range(losers)]
+    recorder = subscribed(rsf.from_publisher(winner).race(*others), 3)
+    args: dict[str, tuple[Any, ...]] = {"on_next": (1,), "on_error": (problem,)}
+    with pytest.raises(Leaving):
+        getattr(winner.subscriber, wins)(*args.get(wins, ()))
+    assert recorder.signals[1] == (wins, *args.get(wins, ()))
+    assert [other.cancels for other in others] == [1] * losers
+
+
+@pytest.mark.parametrize("operator", ["merge", "zip", "combine_latest", "race"])
+def test_all_publishers_are_cancelled_though_clean_ups_leave(operator: str) -> None:
+    sources = [LeavingPublisher() for _ in range(3)]
+    stream = getattr(rsf.from_publisher(sources[0]), operator)(*sources[1:])
+    with pytest.raises(Leaving):
+        subscribed(stream).subscription.cancel()
+    assert [source.cancels for source in sources] == [1, 1, 1]
+
+
+def test_clean_ups_below_are_called_though_one_above_leaves() -> None:
+    called: list[object] = []
+    stream = rsf.from_publisher(LeavingPublisher()).do_finally(lambda: called.append(1))
+    with pytest.raises(Leaving):
+        subscribed(stream).subscription.cancel()
+    assert called == [1]
+
+
+def test_on_discard_gets_what_waits_though_a_clean_up_leaves() -> None:
+    source, discarded = ManualPublisher(), list[int]()
+    stream = rsf.from_publisher(source).publish_on("caller").do_finally(leave)
+    stream = stream.on_discard(discarded.append)
+    recorder = subscribed(stream)
+    recorder.subscription.request(1)
+    send(source, 1, 2, 3)
+    with pytest.raises(Leaving):
+        recorder.subscription.cancel()
+    assert discarded == [2, 3]
+
+
+@pytest.mark.parametrize("operator", ["merge", "map"])
+def test_an_error_of_a_subscriber_is_reported_though_a_clean_up_leaves(
+    operator: str, dropped: list[BaseException]
+) -> None:
+    source, problem = LeavingPublisher(), Problem()
+    stream: rsf.Stream[int] = rsf.from_publisher(source)
+    stream = stream.merge(rsf.never()) if operator == "merge" else stream.map(abs)
+    subscribed(stream, 1, on_next=lambda *_args: raising(problem)(0))
+    with pytest.raises(Leaving):
+        send(source, 1)
+    assert dropped == [problem]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("ends", ["fails", "takes"])
+def test_a_stream_ends_though_a_generator_leaves_when_it_is_closed(ends: str) -> None:
+    def generate() -> Iterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            leave()
+
+    stream = rsf.from_iterable(generate())
+    if ends == "fails":
+        with pytest.raises(Problem):
+            stream.map(fail).publish_on().to_list()
+    else:
+        assert stream.publish_on(prefetch=1).zip(rsf.range_(1)).to_list() == [(1, 0)]
+    join_ours()

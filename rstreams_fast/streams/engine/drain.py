@@ -406,10 +406,10 @@ class Drain:
         """Signal ``on_complete``, unless the stream has ended. Return false: no work is left."""
         if not self._demand.terminate():
             return self._act_on_end()
-        self._stop()
-        subscriber = self._drop_everything()
-        if subscriber is not None:
-            silent(subscriber.on_complete)
+        try:
+            self._stop()
+        finally:  # the stream must end even if an exception interrupts _stop()
+            self._signal_end(None)
         self._report_undelivered()
         return False
 
@@ -421,10 +421,12 @@ class Drain:
         subscriber = self._subscriber
         if subscriber is not None and interrupts(raised, subscriber.on_next):
             raise raised
-        if self._demand.cancel():
-            self._stop()
-        self._act_on_end()
-        report_dropped(raised, "§2.13: on_next raised")
+        try:
+            if self._demand.cancel():
+                self._stop()
+            self._act_on_end()
+        finally:
+            report_dropped(raised, "§2.13: on_next raised")
 
     def _bad_request(self, refused: Exception) -> None:
         """Fail the stream with ``refused``, the error of an invalid ``request(n)`` (§3.9)."""
@@ -474,13 +476,13 @@ class Drain:
         # Clear _failure only if an error was read: another thread may have stored one since.
         if failure is not None:
             self._failure = None
-            subscriber = self._drop_everything()
-            if subscriber is not None:
-                silent(subscriber.on_error, failure)
-            else:
-                report_late(failure)
+            self._signal_end(failure)
         elif self._demand.cancelled:
-            drop(self._drop_everything())
+            subscriber = self._subscriber
+            try:
+                self._drop_everything()
+            finally:
+                drop(subscriber)
         # If the stream has failed, but _failure is still None: the thread that called terminate()
         # soon stores the error, and calls _enter(), which leads to another call of this method.
         self._report_undelivered()
@@ -498,18 +500,36 @@ class Drain:
             self._late_error = None
             report_late(error)
 
-    def _drop_everything(self) -> Subscriber[Any] | None:
-        """Drop all references (§3.13). Return the subscriber. Later calls return ``None``."""
+    def _signal_end(self, error: BaseException | None) -> None:
+        """Drop all references, and signal ``error``, or completion if ``error`` is ``None``.
+
+        If there is no subscriber any more, report ``error`` to ``on_dropped_error`` instead.
+        """
+        subscriber = self._subscriber
+        try:
+            self._drop_everything()
+        finally:  # signal the end even if a clean-up raises an exception such as SystemExit
+            if subscriber is None:
+                if error is not None:
+                    report_late(error)
+            elif error is None:
+                silent(subscriber.on_complete)
+            else:
+                silent(subscriber.on_error, error)
+
+    def _drop_everything(self) -> None:
+        """Drop all references, also that to the subscriber (§3.13)."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None
         if run is not None:
             run.clear()
         if subscriber is not None:
-            self._drop_references()
-            if self._resource is not None:
-                self._resource.close()
-        return subscriber
+            try:
+                self._drop_references()
+            finally:
+                if self._resource is not None:
+                    self._resource.close()
 
     def _stop(self) -> None:
         """Cancel upstream. Called once, when the stream has ended.
@@ -536,11 +556,15 @@ class Drain:
         try:
             subscriber.on_subscribe(self)
         except BaseException as raised:
-            if self._demand.cancel():
-                self._stop()
-            self._drop_everything()
-            if interrupts(raised, subscriber.on_subscribe):
+            propagates = interrupts(raised, subscriber.on_subscribe)
+            try:
+                if self._demand.cancel():
+                    self._stop()
+            finally:
+                self._drop_everything()
+                if not propagates:
+                    report_dropped(raised, "§2.13: on_subscribe raised")
+            if propagates:
                 raise
-            report_dropped(raised, "§2.13: on_subscribe raised")
             return False
         return True

@@ -31,7 +31,7 @@ from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
-from rstreams_fast.streams.engine.signals import interrupts, report_late
+from rstreams_fast.streams.engine.signals import call_all, interrupts, report_late
 
 __all__ = ["COMPLETED", "Ended", "FanIn", "FanInPublisher", "Prefetch", "describe_prefetch"]
 
@@ -376,8 +376,10 @@ class FanIn(Drain):
         except Exception as raised:
             if interrupts(raised, on_next):
                 raise
-            self.cancel()
-            report_dropped(raised, "§2.13: on_next raised")
+            try:
+                self.cancel()
+            finally:
+                report_dropped(raised, "§2.13: on_next raised")
         finally:
             self._delivering = None
             burst.clear()  # so that the traceback of an exception keeps no element alive (§3.13)
@@ -443,18 +445,21 @@ class FanIn(Drain):
     def _stop(self) -> None:
         self._open = False
         self._cut_short()
-        for inner in self._inners.copy():
-            inner.cancel()
+        call_all(inner.cancel for inner in self._inners.copy())
 
     def _drop_references(self) -> None:
         self._open = False
         self._on_next = self._take_burst = None
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
-        for inner in (*self._inners.copy(), *unsubscribed.copy()):
-            inner.cancel()  # _stop() on another thread may have missed this inner subscriber
-            inner.forget()
-        self._inners.clear()
-        self._forget_upward()
+        inners = (*self._inners.copy(), *unsubscribed.copy())
+        try:
+            # _stop() on another thread may have missed an inner subscriber.
+            call_all(inner.cancel for inner in inners)
+        finally:
+            for inner in inners:
+                inner.forget()
+            self._inners.clear()
+            self._forget_upward()
 
 
 class FanInPublisher(Generic[A]):

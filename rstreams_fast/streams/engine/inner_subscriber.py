@@ -235,9 +235,11 @@ class InnerSubscriber(Inner, ListSubscriber):
     def cancel(self) -> None:
         self.owner = None
         self._publisher = None
-        self._upstream.cancel()
-        if self.custody is not None:
-            self.custody.close()
+        try:
+            self._upstream.cancel()
+        finally:
+            if self.custody is not None:
+                self.custody.close()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return self._upstream.metrics()
@@ -301,10 +303,13 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     def _break(self, error: BaseException) -> None:
         """Cancel upstream, and tell the owner that the publisher has failed with ``error``."""
-        owner, first = self.owner, self._upstream.cancel()
-        self.cancel()
-        if owner is not None and first:
-            owner._inner_ended(self, error)
+        owner, first = self.owner, True  # only the first call of _upstream.cancel() can raise
+        try:
+            first = self._upstream.cancel()
+        finally:
+            self.cancel()
+            if owner is not None and first:
+                owner._inner_ended(self, error)
 
 
 class _InnerSequence(Inner):

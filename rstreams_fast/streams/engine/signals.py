@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rstreams_fast.api import Subscriber, Subscription
@@ -17,6 +17,7 @@ from rstreams_fast.streams.engine.not_picklable import is_own, not_picklable
 
 __all__ = [
     "Idle",
+    "call_all",
     "cancel_silently",
     "check_error_signal",
     "forked",
@@ -59,6 +60,16 @@ def silent(call: Callable[..., object], *args: Any) -> None:
         if interrupts(raised, call):
             raise
         report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+def call_all(fns: Iterator[Callable[[], object]]) -> None:
+    """Call all ``fns``, as ``silent`` does, even if a call raises, for example, ``SystemExit``."""
+    try:
+        for fn in fns:
+            silent(fn)
+    except BaseException:  # after a KeyboardInterrupt, for example, still call the other functions
+        call_all(fns)
+        raise
 
 
 def report_late(error: BaseException) -> None:

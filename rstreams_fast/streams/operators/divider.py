@@ -319,18 +319,20 @@ class Divider(OperatorSubscriber, ListSubscriber):
         pass the elements that wait above to the hook of ``on_discard``. Then also close the timers
         that ``add_clock`` has made: no time limit matters any more.
         """
-        if self.takes_no_more:
-            for substream in self.holding:
-                if substream.abandoned:
-                    self.remove(substream)
-                    substream.discard()
-            if not self.open:
-                self._upstream.cancel()
-        if self._upstream.over:
-            if self.custody is not None:
-                self.custody.close()
-            for clock in self._clocks:
-                clock.close()
+        try:
+            if self.takes_no_more:
+                for substream in self.holding:
+                    if substream.abandoned:
+                        self.remove(substream)
+                        substream.discard()
+                if not self.open:
+                    self._upstream.cancel()
+        finally:
+            if self._upstream.over:
+                if self.custody is not None:
+                    self.custody.close()
+                for clock in self._clocks:
+                    clock.close()
 
     def drop_abandoned(self) -> None:
         """Drop abandoned substreams if downstream's subscription is over. Then request elements.
@@ -372,9 +374,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self._demand.cancelled:
             self.cancel_if_unused()
         else:
-            super()._stop()
-            if self.custody is not None:
-                self.custody.close()
+            try:
+                super()._stop()
+            finally:
+                if self.custody is not None:
+                    self.custody.close()
 
     def _drop_references(self) -> None:
         self.made.clear()

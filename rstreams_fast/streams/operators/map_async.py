@@ -401,9 +401,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             if interrupts(raised, subscriber.on_next):
                 self._fail(raised)
             else:
-                if self._demand.cancel():
-                    self._stop()
-                report_dropped(raised, "§2.13: on_next raised")
+                try:
+                    if self._demand.cancel():
+                        self._stop()
+                finally:
+                    report_dropped(raised, "§2.13: on_next raised")
         finally:
             ring = result = None
             del subscriber  # drop the subscriber: an error's traceback would keep it alive (§3.13)
@@ -430,10 +432,10 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     def _stop(self) -> None:
         self._stopped = True
-        super()._stop()
         window = self._window
         if window is not None:
             window.permits.cancel()  # any thread may do this; no more calls start
+        super()._stop()
 
     def _refused(self, error: BaseException) -> None:
         # The event loop runs no more work, so it cannot cancel running calls. Set ``_window`` to

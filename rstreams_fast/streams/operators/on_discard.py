@@ -68,9 +68,11 @@ class _DiscardSubscription(Relay):
     def cancel(self) -> None:
         subscription = self._subscription
         self._release()
-        if subscription is not None:
-            subscription.cancel()
-        self._over()
+        try:
+            if subscription is not None:
+                subscription.cancel()
+        finally:
+            self._over()
 
     def _over(self) -> None:
         self._own.close()

@@ -226,8 +226,10 @@ class OverflowSubscription(OperatorSubscriber):
         if direct_slot is not None:
             self._deliver(direct_slot, element)
         elif overflow is not None:
-            self._upstream.cancel()
-            self._end_with(overflow)
+            try:
+                self._upstream.cancel()
+            finally:  # the stream must end even if an exception interrupts cancel()
+                self._end_with(overflow)
         elif victim is None or self._demand.pending:
             # Start the delivery even if ``element`` has replaced another element. The delivering
             # thread may have stopped because it saw an empty buffer, between the calls of

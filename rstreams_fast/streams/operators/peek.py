@@ -121,8 +121,10 @@ class _PeekSubscription(Relay):
                 self._peek.call_observer("on_cancel")
             finally:
                 self._release()
-                subscription.cancel()
-                self._peek.call_observer("finally")
+                try:
+                    subscription.cancel()
+                finally:
+                    self._peek.call_observer("finally")
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return (*self._peek.metrics(), *super().metrics())

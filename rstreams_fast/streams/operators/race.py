@@ -13,6 +13,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.fan_in import Ended, FanIn, FanInPublisher
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.signals import call_all
 from rstreams_fast.streams.operators.merge import check_publishers
 
 __all__ = ["Race"]
@@ -68,17 +69,18 @@ class _RaceSubscription(FanIn):
         return () if winner is None else winner.metrics()
 
     def _wins(self, inner: Inner) -> bool:
-        """Return whether ``inner`` is the first to signal. If so, cancel the other publishers."""
-        if self._winner is inner:
-            return True
-        if not self._decided.win():
-            return False
-        for other in self._runners:
-            if other is not inner:
-                other.cancel()
-        self._winner = inner
-        self._enter_upward()
-        return True
+        """Return whether ``inner`` is the first to signal. Then call ``_cancel_others`` next."""
+        return self._winner is inner or self._decided.win()
+
+    def _cancel_others(self, winner: Inner) -> None:
+        """At the first signal of ``winner``, cancel the other publishers."""
+        if self._winner is winner:
+            return
+        try:
+            call_all(each.cancel for each in self._runners if each is not winner)
+        finally:
+            self._winner = winner
+            self._enter_upward()
 
     # -- signals from the inner subscribers, on any thread -----------------------------------------
 
@@ -87,15 +89,21 @@ class _RaceSubscription(FanIn):
         self._enter_upward()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
-        if self._wins(inner):
-            super()._inner_burst(inner, burst, over)
-        else:
+        if not self._wins(inner):
             self._discard(burst)
+            return
+        try:
+            self._cancel_others(inner)
+        finally:  # deliver the elements even if a clean-up raises an exception such as SystemExit
+            super()._inner_burst(inner, burst, over)
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
         if self._wins(inner):
-            self._mail.append((inner, Ended(error)))
-            self._enter()
+            try:
+                self._cancel_others(inner)
+            finally:
+                self._mail.append((inner, Ended(error)))
+                self._enter()
         elif error is not None:
             report_dropped(error, "an error of a publisher that was not the first to signal")
 

@@ -130,19 +130,23 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
 
     def _end_early(self) -> None:
         """Cancel upstream, and end the stream. Do not call the user's function ``on_complete``."""
-        self.upstream.cancel()
-        if self.run.claim():
-            super().finish(None)
+        try:
+            self.upstream.cancel()
+        finally:
+            if self.run.claim():
+                super().finish(None)
 
     def end_with(self, raised: BaseException) -> None:
         """Cancel upstream, and end the stream with ``raised``.
 
         Do not call the user's function ``on_error``, because the caller re-raises ``raised``.
         """
-        self.upstream.cancel()
-        self.drop_references()
-        if self.run.claim():
-            self.run.settle(failure_of(raised))
+        try:
+            self.upstream.cancel()
+        finally:
+            self.drop_references()
+            if self.run.claim():
+                self.run.settle(failure_of(raised))
 
     def finish(self, error: BaseException | None) -> None:
         on_error, on_complete = self._on_error, self._on_complete

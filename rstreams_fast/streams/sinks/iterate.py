@@ -7,9 +7,8 @@ Upstream refers to the subscriber (``_IteratorSubscriber``), and the consumer re
 The subscriber puts elements into a ring (a bounded queue) with room for ``prefetch`` elements. The
 iteration takes them out in bursts (lists). A burst is consumed when the consumer asks for the
 element after the burst. When three quarters of ``prefetch`` are consumed, as many elements are
-requested again. So ``prefetch`` bounds the sum of requested elements, elements in the ring, and
-elements in the burst. With ``prefetch=1``, an element is requested after the previous one was
-consumed.
+requested again. So ``prefetch`` bounds the number of elements that are requested, or are in the
+ring or the burst. With ``prefetch=1``, an element is requested after the previous one was consumed.
 """
 
 from __future__ import annotations
@@ -229,8 +228,10 @@ class _IteratorSubscriber(RingSubscriber):
     def fail(self, error: BaseException) -> None:
         """End the iteration with ``error``, and cancel upstream, because upstream broke a rule."""
         if not self.upstream.over:
-            self.upstream.cancel()
-            self._end(error)
+            try:
+                self.upstream.cancel()
+            finally:
+                self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
@@ -246,10 +247,12 @@ class _IteratorSubscriber(RingSubscriber):
         """
         self.ended = True
         self._offer = self.ring = self.failure = None
-        self.upstream.cancel()
-        if self.turns is not None:
-            self.turns.end()
-        self.bell.ring()
+        try:
+            self.upstream.cancel()
+        finally:
+            if self.turns is not None:
+                self.turns.end()
+            self.bell.ring()
 
 
 class Iteration(BurstIterator[T]):

@@ -64,8 +64,10 @@ class _FirstSubscriber(RunSubscriber[T]):
             raise NoneSignalError("§2.13: None is not an element")
         if self.run.claim():
             self.element = element
-            self.upstream.cancel()
-            self.run.settle(None)
+            try:
+                self.upstream.cancel()
+            finally:
+                self.run.settle(None)
         else:
             self.upstream.on_late_element()
 

@@ -304,11 +304,13 @@ class RunSubscriber(Generic[T]):
 
     def fail(self, error: BaseException) -> None:
         """Cancel upstream, and end ``run``, the stream's handle, with ``error`` (§2.6)."""
-        self.upstream.cancel()
-        if self.run.claim():
-            self.finish(error)
-        elif isinstance(error, Exception):
-            report_dropped(error, "an error after the end of the stream")
+        try:
+            self.upstream.cancel()
+        finally:
+            if self.run.claim():
+                self.finish(error)
+            elif isinstance(error, Exception):
+                report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
         """End ``run``, the stream's handle, with ``error``. ``None`` means that there is no error.

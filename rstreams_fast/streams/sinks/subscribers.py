@@ -85,14 +85,16 @@ class SyncSubscriber(ForEach[T]):
 
         ``error`` goes to ``on_dropped_error``, because ``cancel`` does not tell upstream about it.
         """
-        self.upstream.cancel()
-        claimed = self.run.claim()
-        if claimed:
-            self.drop_references()
-        if isinstance(error, Exception):
-            report_dropped(error, "§2.13: a subscriber failed")
-        if claimed:
-            self.run.settle(failure_of(error), seen=True)
+        try:
+            self.upstream.cancel()
+        finally:
+            claimed = self.run.claim()
+            if claimed:
+                self.drop_references()
+            if isinstance(error, Exception):
+                report_dropped(error, "§2.13: a subscriber failed")
+            if claimed:
+                self.run.settle(failure_of(error), seen=True)
 
 
 class AsyncSubscriber(Generic[T]):

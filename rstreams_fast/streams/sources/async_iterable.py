@@ -27,7 +27,7 @@ from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, closing_tasks, loop_resource
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain
-from rstreams_fast.streams.engine.signals import interrupts, refuse, silent
+from rstreams_fast.streams.engine.signals import interrupts, refuse
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 
 __all__ = ["AsyncIterableSource"]
@@ -338,12 +338,7 @@ class _AsyncIterableSubscription(Drain):
     def _end(self, error: BaseException | None) -> None:
         if self._demand.terminate():
             self._stop()
-            subscriber = self._drop_everything()
-            if subscriber is not None:
-                if error is None:
-                    silent(subscriber.on_complete)
-                else:
-                    silent(subscriber.on_error, error)
+            self._signal_end(error)
         elif isinstance(error, Exception) and not isinstance(
             error.__cause__, asyncio.CancelledError
         ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from rstreams_fast._checks import check_plain, describe_callable, refuse_coroutine
@@ -11,7 +11,7 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.streams.engine.assembly import PublisherSource
 from rstreams_fast.streams.engine.not_picklable import not_picklable
-from rstreams_fast.streams.engine.signals import silent
+from rstreams_fast.streams.engine.signals import call_all, silent
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
     OverflowBoundary,
@@ -146,16 +146,7 @@ class Emitter(Generic[T]):
     def _call_end_callbacks(self) -> None:
         with self._lock:
             callbacks, self._end_callbacks = self._end_callbacks, None
-        _call_all(iter(callbacks or ()))
-
-
-def _call_all(fns: Iterator[Callable[[], object]]) -> None:
-    try:
-        for fn in fns:
-            silent(fn)
-    except BaseException:  # after a KeyboardInterrupt, for example, still call the other functions
-        _call_all(fns)
-        raise
+        call_all(iter(callbacks or ()))
 
 
 class _EmitterSubscription:

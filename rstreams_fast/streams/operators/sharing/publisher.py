@@ -443,12 +443,14 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             if error is not None and not propagates(error):
                 report_late(error)
             return
-        if cancel:
-            self._upstream.cancel()
-        if error is not None and at_once:
-            self._call_each(subscriptions, lambda one: one.end_with(error))
-        else:
-            self._call_each(subscriptions, _enter)
+        try:
+            if cancel:
+                self._upstream.cancel()
+        finally:  # the subscribers must get the end even if an exception interrupts cancel()
+            if error is not None and at_once:
+                self._call_each(subscriptions, lambda one: one.end_with(error))
+            else:
+                self._call_each(subscriptions, _enter)
 
     def _close(
         self, error: BaseException | None, at_once: bool
