@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rstreams_fast as rsf
@@ -170,6 +172,29 @@ def test_the_items_of_what_others_use_are_not_discarded(collection: Any) -> None
     subscribed(shared, 1)
     recorder.subscription.cancel()
     assert (recorder.elements, discarded) == ([1], [])
+
+
+@pytest.mark.parametrize(
+    "collection",
+    [
+        *(list, tuple, set, frozenset, deque, dict.fromkeys),
+        lambda items: dict.fromkeys(items).keys(),
+        lambda items: dict(enumerate(items)).values(),
+    ],
+)
+def test_the_rest_of_a_collection_is_discarded_if_unbatch_stops_within_it(collection: Any) -> None:
+    discarded: list[int] = []
+    stream = rsf.from_iterable([collection([1, 2, 3])]).unbatch().take(1)
+    assert stream.on_discard(discarded.append).to_list() == [1]
+    assert discarded == [2, 3]
+
+
+@pytest.mark.parametrize("collection", [iter, np.array, lambda items: dict.fromkeys(items).items()])
+def test_the_rest_of_another_iterable_is_not_discarded(collection: Any) -> None:
+    discarded: list[Any] = []
+    stream = rsf.from_iterable([collection([1, 2, 3])]).unbatch().take(1)
+    assert len(stream.on_discard(discarded.append).to_list()) == 1
+    assert discarded == []
 
 
 @pytest.mark.parametrize("collection", [list, iter])

@@ -16,6 +16,7 @@ all operators above an inner subscriber (``merge`` has one inner subscriber for 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Any, Final
@@ -29,7 +30,8 @@ __all__ = ["Custody"]
 
 Function = Callable[..., Any]
 
-_COLLECTIONS: Final = (list, tuple, set, frozenset)
+# Each iteration over a collection gives the same objects. ``dict.items()`` makes new tuples.
+_COLLECTIONS: Final = (list, tuple, set, frozenset, deque, dict, type({}.keys()), type({}.values()))
 
 
 class _NoPublisher:

@@ -175,7 +175,9 @@ class ObserverMethods(Generic[T_co]):
         the stream ends in any way, or when their inner publisher ends. If a function such as that
         of ``map`` returns a new element, its argument is neither dropped nor delivered. But if the
         function raises, returns ``None`` or is cancelled, the hook gets the argument. If
-        ``unbatch`` stops within a list, the hook gets the rest of the list.
+        ``unbatch`` stops within a list, tuple, set, frozenset, deque or dict, or within the keys or
+        values of a dict, the hook gets the rest. It does not get the rest of any other iterable,
+        such as a generator or an array.
 
         A delivered element can still be in use: ``combine_latest`` and ``with_latest_from`` can
         deliver an element several times, and ``expand`` calls ``fn`` with an element that it has
