@@ -218,6 +218,8 @@ def test_a_function_that_would_not_run_when_it_is_called_is_refused(name: str) -
         (lambda: NUMBERS.scan(max, None), "seed must not be None"),
         (lambda: NUMBERS.reduce(max, None), "seed must not be None"),
         (lambda: NUMBERS.map_async(elements), "generator function"),
+        (lambda: NUMBERS.on_error_return(0, on=[ValueError]), r"on_error_return\(on\): on must"),
+        (lambda: NUMBERS.on_error_resume(rsf.error, on=0), r"on_error_resume\(on\): on must"),
         (lambda: NUMBERS.on_error_return(None), "on_error_return: None is not an element"),
         *((partial(use.over(NUMBERS).subscribe, None), r"§1\.9") for _op, use in USES.values()),
     ],

@@ -52,7 +52,7 @@ class RecoveryMethods(Generic[T_co]):
             TypeError: ``fn`` cannot be called, or ``on`` is not an exception type.
         """
         check_sync("on_error_resume", "fn", fn)
-        return as_stream(self).with_part(OnErrorResume(fn, on))
+        return as_stream(self).with_part(OnErrorResume(fn, on, "on_error_resume"))
 
     def on_error_return(
         self,
@@ -80,7 +80,7 @@ class RecoveryMethods(Generic[T_co]):
             TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
         """
         instead = partial(_return_publisher, publisher_of("on_error_return", element))
-        return as_stream(self).with_part(OnErrorResume(instead, on))
+        return as_stream(self).with_part(OnErrorResume(instead, on, "on_error_return"))
 
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
         """If a function of a stage directly upstream fails, drop the element, and go on.

@@ -16,16 +16,20 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class OnErrorResume(ArbiterBoundary):
-    """``Stream.on_error_resume``: after an error of upstream, subscribes to another publisher."""
+    """After an error of upstream, subscribes to another publisher.
 
-    def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes) -> None:
+    ``name`` is the name of the operator: ``on_error_resume`` or ``on_error_return``.
+    """
+
+    def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes, name: str) -> None:
         self.fn = fn
+        self.name = name
         self.on = (on,) if isinstance(on, type) else on
         if not isinstance(self.on, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on
         ):
             raise TypeError(
-                f"on_error_resume(on): on must be an exception type or a tuple of them, got {on!r}"
+                f"{name}(on): on must be an exception type or a tuple of them, got {on!r}"
             )
 
     def prepare(self, arbiter: SubscriptionArbiter, upstream: Publisher[Any]) -> None:  # noqa: ARG002
@@ -33,7 +37,7 @@ class OnErrorResume(ArbiterBoundary):
 
     def describe(self) -> str:
         kinds = ", ".join(kind.__qualname__ for kind in self.on)
-        return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
+        return f"{self.name}({describe_callable(self.fn)}) on {kinds}: holds no elements"
 
 
 class _Fallback:
