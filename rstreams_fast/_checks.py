@@ -8,6 +8,7 @@ import operator
 import threading
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -120,26 +121,33 @@ def check_timeout(timeout: object) -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
-    if not timeout >= 0:
+    seconds = _as_seconds("timeout", timeout)
+    if not seconds >= 0:
         raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
     # A lock refuses a timeout longer than TIMEOUT_MAX. So replace such a timeout by None.
-    return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+    return float(seconds) if seconds <= threading.TIMEOUT_MAX else None
 
 
 def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
-    """Return ``value`` as a float, if ``value`` is a finite number of seconds >= 0.
+    """Return ``value`` as a float, if ``value`` is a number of seconds from 0 to ``TIMEOUT_MAX``.
 
     If ``positive`` is true, ``value`` must be > 0. For any other ``value`` raise an error. ``name``
     is the name of the argument in the error message.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    seconds = _as_seconds(name, value)
+    if not (seconds > 0 if positive else seconds >= 0) or seconds > threading.TIMEOUT_MAX:
+        raise ValueError(
+            f"{name} must be {'>' if positive else '>='} 0 and <= {threading.TIMEOUT_MAX:.0f} "
+            f"seconds (threading.TIMEOUT_MAX), got {safe_repr(value)}"
+        )
+    return float(seconds)
+
+
+def _as_seconds(name: str, value: object) -> int | float:
+    """Return ``value`` as an int or float, if it is a real number, such as a numpy scalar."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
-    if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
-        least = "> 0" if positive else ">= 0"
-        raise ValueError(f"{name} must be {least} and finite, in seconds, got {safe_repr(value)}")
-    return float(value)
+    return value if isinstance(value, int | float) else float(value)
 
 
 def check_plain(what: str, fn: object, hint: str = "", *, result_used: bool = True) -> None:

@@ -416,7 +416,7 @@ class ManualTimer:
         While ``work`` of ``call_later`` runs, ``now`` returns the time for which it was planned.
 
         Args:
-            seconds: A finite number >= 0.
+            seconds: A number >= 0, at most ``threading.TIMEOUT_MAX``.
 
         Raises:
             RuntimeError: Another call of ``advance`` is running on another thread. Or a function

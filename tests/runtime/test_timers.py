@@ -375,7 +375,7 @@ def test_seconds_are_checked(make: type[Any]) -> None:
         with pytest.raises(TypeError, match="seconds must be a number of seconds"):
             timer.call_later(wrong, nothing)
     for wrong in (-1, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="seconds must be >= 0 and finite"):
+        with pytest.raises(ValueError, match="seconds must be >= 0 and <= "):
             timer.call_later(wrong, nothing)
     assert timer.pending == 0
 

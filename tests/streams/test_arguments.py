@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -240,16 +241,28 @@ def test_refused_with_a_word_of_its_own(call: Callable[[], object], words: str) 
         (lambda: NUMBERS.publish_on(prefetch=2**31 + 1), "prefetch"),
         (lambda: NUMBERS.publish_on(prefetch=HUGE), f"prefetch must be .*{BITS}"),
         (lambda: rsf.MulticastProcessor(buffer_size=2**40), "buffer_size"),
-        (lambda: NUMBERS.timeout(float("inf")), "finite"),
+        (lambda: NUMBERS.timeout(float("inf")), "seconds must be > 0 and <= .*TIMEOUT_MAX"),
+        (lambda: NUMBERS.timeout(2**63), "seconds must be > 0 and <= .*TIMEOUT_MAX"),
         (lambda: NUMBERS.on_overflow(Overflow.LATEST, capacity=2), "LATEST holds one element"),
         (lambda: rsf.interval(1, executor="caller"), "executor must not be 'caller'"),
-        (lambda: rsf.interval(float("inf")), "seconds must be > 0 and finite"),
+        (lambda: rsf.interval(float("inf")), "seconds must be > 0 and <= "),
         *((partial(rsf.interval, n), "at least 1e-09, got") for n in (5e-324, 1e-300, 0.9e-9)),
     ],
 )
 def test_out_of_a_range_of_its_own(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("one", [np.int64(1), np.float16(1), np.float32(1), Fraction(1)])
+def test_seconds_can_be_any_real_number(one: Any) -> None:
+    timed = NUMBERS.timeout(one)
+    assert timed.describe() == NUMBERS.timeout(1).describe()
+    run = timed.for_each(lambda _n: None)
+    run.result(one)
+    for wrong in (-one, one * 0):
+        with pytest.raises(ValueError, match="seconds must be > 0"):
+            NUMBERS.timeout(wrong)
 
 
 @pytest.mark.parametrize(
