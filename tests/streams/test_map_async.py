@@ -634,3 +634,21 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
         run.result(DEADLINE)
     assert found == [0, 1, 2]
     assert loop not in loops_seen
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_leaves_a_call_is_raised_and_not_reported(
+    waits: bool, dropped: list[BaseException]
+) -> None:
+    class Leaving(BaseException):
+        pass
+
+    async def leave(_n: int) -> int:
+        if waits:
+            await asyncio.sleep(0)
+        raise Leaving
+
+    with pytest.raises(Leaving):
+        rsf.range_(3).map_async(leave).to_list()
+    assert dropped == []

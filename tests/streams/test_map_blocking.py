@@ -436,3 +436,14 @@ def test_calls_see_the_context_of_subscribe(workers: int) -> None:
     assert set(stream.to_list()) == {"mine"}
     if pool is not None:
         pool.shutdown()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_refusal_of_a_pool_is_raised_and_not_reported(
+    ordered: bool, dropped: list[BaseException]
+) -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        rsf.range_(9).map_blocking(abs, pool, concurrency=3, ordered=ordered).to_list()
+    assert dropped == []

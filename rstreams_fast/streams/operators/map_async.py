@@ -437,6 +437,12 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
             window.permits.cancel()  # any thread may do this; no more calls start
         super()._stop()
 
+    def _interrupted(self, leaving: BaseException) -> None:
+        window = self._window
+        if window is not None and window.failure is not None and window.failure[1] is leaving:
+            self._failure_reported = True  # the error of a call propagates, and ends the stream
+        super()._interrupted(leaving)
+
     def _refused(self, error: BaseException) -> None:
         # The event loop runs no more work, so it cannot cancel running calls. Set ``_window`` to
         # None, so that ``_drop_references`` does not try to cancel them.

@@ -222,6 +222,7 @@ class _Calls:
             burst.future = self._submit_held(held)
         except Exception as refused:
             self._end_unmade(held, refused)
+            self._collect_ended()  # set ``failure``, so that ``submit_from`` submits no more
 
     def _submit_held(self, held: list[_Burst]) -> Future[Any] | None:
         options = self._options
