@@ -42,7 +42,7 @@ INTERNAL = {
     "OpenTelemetry": {"client"},
     "PostgresSink": {"begin", "commit", "drain", "finish", "with_options"},
     "PriorityQueue": {"queue"},
-    "Run": {"claim", "settle"},
+    "Run": {"claim", "has_failed_with", "settle"},
     "RunSubscriber": {"ask", "drop_references", "fail", "finish", "is_called_by", "upstream"},
     "CallCounts": {
         *("ambient", "attempted", "count_again", "count_cached_failure", "count_failure"),

@@ -112,6 +112,28 @@ async def test_a_cancelled_error_of_a_function_does_not_end_the_task_in_silence(
     assert isinstance(raised.value.__cause__, asyncio.CancelledError)
 
 
+#: Further streams, of which the function is called on another thread, or by an operator below.
+BELOW: dict[str, Callable[[rsf.Stream[Any]], rsf.Stream[Any]]] = {
+    "publish_on": lambda s: s.publish_on(),
+    "flat_map": lambda s: s.flat_map(rsf.range_),
+    "retry": lambda s: s.retry(1),
+    "itself": lambda s: s,
+}
+
+
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("name", BLOCKING)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_cancelled_error_of_a_function_is_explained_and_not_reported(
+    name: str, below: str, dropped: list[BaseException]
+) -> None:
+    stream = BELOW[below](rsf.range_(1).map(_cancelled))
+    with pytest.raises(RuntimeError, match="nobody cancelled") as raised:
+        BLOCKING[name](stream)
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+    assert dropped == []
+
+
 @pytest.mark.parametrize("name", TWINS)
 async def test_in_a_running_loop_it_names_its_twin(name: str) -> None:
     publisher = ManualPublisher()

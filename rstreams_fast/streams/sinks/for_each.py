@@ -16,7 +16,6 @@ from rstreams_fast.streams.engine.boundary import FunctionSubscriber
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.sink_subscriber import (
     check_publisher,
-    failure_of,
     is_async_cancellation,
     not_a_cancellation,
     subscribe_end,
@@ -146,7 +145,7 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
         finally:
             self.drop_references()
             if self.run.claim():
-                self.run.settle(failure_of(raised))
+                self.run.settle(raised)
 
     def finish(self, error: BaseException | None) -> None:
         on_error, on_complete = self._on_error, self._on_complete
@@ -165,9 +164,9 @@ class ForEach(FunctionSubscriber, RunSubscriber[T]):
             else:
                 report_dropped(raised, "§2.13: on_error raised")
         except BaseException as raised:
-            self.run.settle(failure_of(raised))
+            self.run.settle(raised)
             raise
-        self.run.settle(None if error is None else failure_of(error), seen)
+        self.run.settle(error, seen)
 
     def drop_references(self) -> None:
         self._over.append(None)

@@ -235,7 +235,7 @@ class _IteratorSubscriber(RingSubscriber):
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
-            self.failure = failure_of(error)
+            self.failure = failure_of(not_a_cancellation(error, "the stream"))
         self._offer = None
         self.ended = True
         self.bell.ring()
@@ -370,7 +370,7 @@ class Iteration(BurstIterator[T]):
             with with_running_loop(self._unclosed):
                 burst = await self._next_burst()
             if not burst:
-                failure = self._finish_async()
+                failure = self._finish()
                 await self.aclose()
         except GeneratorExit:  # this coroutine is being closed, so it must not await anything
             self._unclosed.clear()
@@ -514,12 +514,6 @@ class Iteration(BurstIterator[T]):
         self.close()
         if failure is not None and isinstance(failure[0], StopIteration | StopAsyncIteration):
             return failure_of(_stop_iteration_error(failure[0]))
-        return failure
-
-    def _finish_async(self) -> Failure | None:
-        failure = self._finish()
-        if failure is not None and is_async_cancellation(failure[0]):
-            return failure_of(not_a_cancellation(failure[0], "the stream"))
         return failure
 
     # -- closing the iteration ---------------------------------------------------------------------

@@ -24,7 +24,6 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     SerialUpstream,
     check_process,
     failure_of,
-    is_async_cancellation,
     not_a_cancellation,
     raise_failure,
 )
@@ -99,7 +98,7 @@ class Run:
                 # This ``Run`` ends with a CancelledError. Set _seen, so that __del__ does not
                 # report this error: the user knows about it, because the user has called cancel().
                 self._seen = True
-                self.settle(failure_of(CancelledError("the stream was cancelled")))
+                self.settle(CancelledError("the stream was cancelled"))
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.
@@ -181,13 +180,7 @@ class Run:
                 finally:
                     self._remove_callback(bell)
         self._seen = True
-        failure = self._failure
-        if failure is not None and is_async_cancellation(failure[0]):
-            failure = failure_of(not_a_cancellation(failure[0], "the stream"))
-        try:
-            raise_failure(failure)
-        finally:
-            del failure
+        raise_failure(self._failure)
 
     def _add_callback(self, callback: Callable[[], object]) -> bool:
         """Have ``callback`` called when the stream ends. Return false if it has ended already."""
@@ -211,20 +204,30 @@ class Run:
         """
         return self._claimed.win()
 
-    def settle(self, failure: Failure | None, seen: bool = False) -> None:
+    def settle(self, error: BaseException | None, seen: bool = False) -> None:
         """Record how the stream has ended, and wake the threads and tasks that wait for its end.
 
-        ``failure`` is the error, or ``None`` if the stream is complete. ``seen`` says whether a
-        function of the user has received the error. If nobody receives it, ``__del__`` reports it.
+        ``error`` is ``None`` if the stream is complete. An asyncio ``CancelledError`` is replaced,
+        because nobody has cancelled the caller of ``result``. ``seen`` says whether a function of
+        the user has received the error. If nobody receives it, ``__del__`` reports it.
         """
+        if error is not None:
+            error = not_a_cancellation(error, "the stream")
         with self._lock:
-            self._failure = failure
+            self._failure = None if error is None else failure_of(error)
             self._seen = self._seen or seen
             self._done = True
             self._subscriber = None
             callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback()
+
+    def has_failed_with(self, error: BaseException) -> bool:
+        """Return whether ``error`` is the stream's error, or both have the same ``__cause__``."""
+        known = None if self._failure is None else self._failure[0]
+        cause = error.__cause__
+        same_cause = known is not None and cause is not None and known.__cause__ is cause
+        return known is error or same_cause
 
     def __del__(self) -> None:
         failure = self._failure
@@ -309,7 +312,7 @@ class RunSubscriber(Generic[T]):
         finally:
             if self.run.claim():
                 self.finish(error)
-            elif isinstance(error, Exception):
+            elif isinstance(error, Exception) and not self.run.has_failed_with(error):
                 report_dropped(error, "an error after the end of the stream")
 
     def finish(self, error: BaseException | None) -> None:
@@ -318,7 +321,7 @@ class RunSubscriber(Generic[T]):
         Before this call, ``run.claim()`` must have returned true. ``claim`` returns true only once.
         """
         self.drop_references()
-        self.run.settle(None if error is None else failure_of(error))
+        self.run.settle(error)
 
     def drop_references(self) -> None:
         """Drop the references to objects of the user, and ignore later elements."""

@@ -14,7 +14,6 @@ from rstreams_fast.api import UNBOUNDED, OnNext, Subscription
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.not_picklable import not_picklable
-from rstreams_fast.streams.engine.sink_subscriber import failure_of
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
 from rstreams_fast.streams.sinks.for_each import ForEach, check_functions
@@ -94,7 +93,7 @@ class SyncSubscriber(ForEach[T]):
             if isinstance(error, Exception):
                 report_dropped(error, "§2.13: a subscriber failed")
             if claimed:
-                self.run.settle(failure_of(error), seen=True)
+                self.run.settle(error, seen=True)
 
 
 class AsyncSubscriber(Generic[T]):
