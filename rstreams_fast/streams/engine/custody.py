@@ -31,7 +31,8 @@ __all__ = ["Custody"]
 Function = Callable[..., Any]
 
 # Each iteration over a collection gives the same objects. ``dict.items()`` makes new tuples.
-_COLLECTIONS: Final = (list, tuple, set, frozenset, deque, dict, type({}.keys()), type({}.values()))
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()))
+_COLLECTIONS: Final = (list, tuple, set, frozenset, deque, dict, *_VIEWS)
 
 
 class _NoPublisher:
