@@ -31,8 +31,10 @@ __all__ = ["Custody"]
 Function = Callable[..., Any]
 
 # Each iteration over a collection gives the same objects. ``dict.items()`` makes new tuples.
-_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()))
-_COLLECTIONS: Final = (list, tuple, set, frozenset, deque, dict, *_VIEWS)
+_COLLECTIONS: Final[tuple[type[Iterable[Any]], ...]] = (
+    *(list, tuple, set, frozenset, deque, dict),
+    *(type(dict[Any, Any]().keys()), type(dict[Any, Any]().values())),
+)
 
 
 class _NoPublisher:
