@@ -7,8 +7,8 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -146,6 +146,96 @@ async def test_a_time_out_comes_while_publishers_end_when_subscribed_to(stream: 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await BEGINNING_ANEW[stream]().run_async()
+
+
+class Late:
+    """A predicate that is always false, until the deadline of tests: then it fails the stream."""
+
+    def __init__(self) -> None:
+        self.until = time.monotonic() + DEADLINE
+
+    def __call__(self, _: object) -> bool:
+        assert time.monotonic() < self.until, "the loop has served nobody else"
+        return False
+
+
+def barren() -> Numbers:
+    """A sequence that, unlike an iterator, an operator iterates itself. No element comes of it."""
+    return rsf.range_(10**15).filter(Late())
+
+
+BARREN_SEQUENCES: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "alone": barren,
+    "flat_map": lambda: rsf.range_(1).flat_map(lambda _: barren()),
+    "concat_map": lambda: rsf.range_(1).concat_map(lambda _: barren()),
+    "merge": lambda: barren().merge(rsf.never()),
+    "switch_map": lambda: rsf.range_(1).switch_map(lambda _: barren()),
+    "switch_map of the source": lambda: barren().switch_map(nothing),
+    "switch_map of several elements": lambda: (
+        rsf.range_(1).switch_map(lambda _: barren()).take(3).batch(2)
+    ),
+    "expand": lambda: rsf.range_(1).expand(lambda _: barren()),
+    "expand of the source": lambda: barren().expand(nothing),
+    "expand depth-first": lambda: rsf.range_(1).expand(lambda _: barren(), depth_first=True),
+    "expand of plain sequences": lambda: (
+        rsf.range_(1).expand(lambda _: rsf.range_(10**15)).filter(Late())
+    ),
+    "race": lambda: barren().race(rsf.never()),
+    "race of the other": lambda: rsf.never().race(barren()),
+    "race of the winner": lambda: rsf.range_(10**15).filter(WithOne()).race(rsf.never()),
+    "with_latest_from": lambda: barren().with_latest_from(rsf.range_(1)),
+    "with_latest_from the other": lambda: rsf.never().with_latest_from(barren()),
+    "take_until": lambda: rsf.never().take_until(barren()),
+    "combine_latest": lambda: barren().combine_latest(rsf.never()),
+    "on_discard": lambda: barren().retry(1).on_discard(print),
+}
+
+
+class WithOne(Late):
+    """A predicate that is true for the element 0 only."""
+
+    def __call__(self, element: object) -> bool:
+        return element == 0 or super().__call__(element)
+
+
+@pytest.mark.parametrize("stream", BARREN_SEQUENCES)
+async def test_a_time_out_comes_while_a_sequence_gives_nothing(stream: str) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await BARREN_SEQUENCES[stream]().run_async()
+
+
+#: These ask a publisher for elements when they are subscribed to, on the thread of the subscriber.
+ASKS_AT_ONCE = {"take_until", "with_latest_from the other"}
+
+
+@pytest.mark.parametrize("stream", sorted({*BARREN_SEQUENCES} - ASKS_AT_ONCE))
+def test_other_work_of_a_pool_has_its_turn_while_a_sequence_gives_nothing(stream: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        run = BARREN_SEQUENCES[stream]().publish_on(pool).for_each(print)
+        pool.submit(run.cancel).result(timeout=2 * DEADLINE)
+        with pytest.raises(CancelledError):
+            run.result(timeout=DEADLINE)
+
+
+async def test_a_sequence_gives_its_elements_in_turns() -> None:
+    [(_, newest)] = await rsf.range_(1).with_latest_from(rsf.range_(10**7)).to_list_async()
+    assert newest < 10**7 - 1, "the source was asked only after the end of the sequence"
+
+
+async def test_others_signal_while_a_sequence_gives_nothing() -> None:
+    """The same thread asks all publishers for elements."""
+    assert await barren().race(rsf.range_(3)).to_list_async() == [0, 1, 2]
+    assert await rsf.range_(3).take_until(barren()).to_list_async() == [0, 1, 2]
+
+    async def ticks() -> AsyncIterator[int]:
+        yield 0
+        await asyncio.sleep(0.01)
+        yield 1
+
+    source = rsf.from_async_iterable(ticks())
+    switched = source.switch_map(lambda n: rsf.range_(3) if n else barren())
+    assert await switched.to_list_async() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("through", [weighed, records])
@@ -354,13 +444,14 @@ def test_a_loop_that_ends_in_a_pause_lets_the_source_be_closed() -> None:
     wait_until(lambda: source.closed == 1, "the close of the source")
 
 
+async def read_until_closed(iteration: Any, reading: threading.Event) -> None:
+    reading.set()
+    async for _ in iteration:
+        pass
+
+
 @pytest.mark.usefixtures("slow_sources")
 def test_a_close_from_another_thread_races_with_the_pauses(dropped: list[BaseException]) -> None:
-    async def read_until_closed(iteration: Any, reading: threading.Event) -> None:
-        reading.set()
-        async for _ in iteration:
-            pass
-
     for _ in range(50):
         source, reading = Source(), threading.Event()
         iteration = source.numbers().filter(never).concat_map(nothing).iterate()
@@ -368,4 +459,18 @@ def test_a_close_from_another_thread_races_with_the_pauses(dropped: list[BaseExc
         asyncio.run(read_until_closed(iteration, reading))
         closer.result()
         assert source.closed == source.opened
+    assert not dropped
+
+
+@pytest.mark.usefixtures("slow_sources")
+@pytest.mark.parametrize("stream", BARREN_SEQUENCES)
+def test_a_close_from_another_thread_ends_a_paused_sequence(
+    stream: str, dropped: list[BaseException]
+) -> None:
+    for _ in range(5):
+        reading = threading.Event()
+        iteration = BARREN_SEQUENCES[stream]().iterate()
+        closer = start_thread(lambda i=iteration, r=reading: (wait_for(r), i.close()))
+        asyncio.run(read_until_closed(iteration, reading))
+        closer.result()
     assert not dropped

@@ -182,6 +182,7 @@ class FanIn(Drain):
         "_mail",
         "_on_next",
         "_open",
+        "_paused_inners",
         "_prefetch",
         "_take_burst",
         "_unsubscribed",
@@ -199,6 +200,9 @@ class FanIn(Drain):
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
         self._inners: set[Inner] = set()  # inner subscribers to cancel at the end of the stream
+        #: ``_paused_inners``: sequences (such as lists) that must go on with a request in the next
+        #: turn (a time slice of 1 ms). Only the thread that calls publishers adds and removes them.
+        self._paused_inners: list[Inner] = []
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True
         self._delivering: list[Any] | None = None
@@ -258,8 +262,10 @@ class FanIn(Drain):
                     unsubscribed = self._unsubscribed
                     if unsubscribed:
                         self._subscribe(unsubscribed.popleft())
-                    elif not self._upward():
-                        break
+                    else:
+                        more = self._upward()
+                        if not (self._paused_inners and self._go_on()) and not more:
+                            break
                     if turns is not None and turns.is_over():
                         self._pause(up, turns)
                         return
@@ -273,6 +279,21 @@ class FanIn(Drain):
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
+
+    def _go_on(self) -> bool:
+        """Let one paused sequence (such as a list) work for a turn (a time slice of 1 ms).
+
+        Return false if none has worked. Without demand none works: the consumer would resume this
+        object in each turn, and so would have no time for its next request.
+        """
+        paused = self._paused_inners  # read the field once: _drop_references() may replace the list
+        if not paused or self._demand.value <= 0:
+            return False
+        inner = paused.pop(0)
+        inner.request_for_a_turn()
+        if inner.due:
+            self._inner_paused(inner)
+        return True
 
     def resume(self) -> None:
         super().resume()
@@ -324,6 +345,11 @@ class FanIn(Drain):
     def _delays(self, inner: Inner, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether ``error`` must wait in ``_mail``, behind earlier elements. Default: no."""
         return False
+
+    def _inner_paused(self, inner: Inner, /) -> None:
+        # This thread makes the calls to publishers. So it calls _go_on() after this call.
+        if inner not in self._paused_inners:
+            self._paused_inners.append(inner)
 
     def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, none
         return []
@@ -459,6 +485,7 @@ class FanIn(Drain):
             for inner in inners:
                 inner.forget()
             self._inners.clear()
+            self._paused_inners = []
             self._forget_upward()
 
 

@@ -9,6 +9,7 @@ lists of elements to the owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from rstreams_fast.errors import (
     NoneSignalError,
     OverlappingCallsError,
 )
-from rstreams_fast.runtime.turns import TURN_SECONDS
+from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.chain import Link, take_over_attributes
 from rstreams_fast.streams.engine.custody import Custody
@@ -46,6 +47,7 @@ class InnerOwner(Protocol):
     """
 
     custody: Custody | None
+    turns: Turns | None
 
     def _inner_attached(self, inner: Any, /) -> None:
         """Make the first request through ``inner``, now or later: ``inner`` has subscribed."""
@@ -60,6 +62,12 @@ class InnerOwner(Protocol):
         """Handle the end of ``inner``. This is the last call that ``inner`` makes.
 
         ``error`` is ``None`` if the publisher has completed.
+        """
+
+    def _inner_paused(self, inner: Any, /) -> None:
+        """Call ``inner.request_for_a_turn()`` later, until ``inner.due`` is false.
+
+        ``inner.request`` calls this if ``turns`` limits its time, and the time did not suffice.
         """
 
     def _lacking_for(self, inner: Any, /) -> list[Any]:
@@ -112,7 +120,11 @@ class Inner(Link):
         raise NotImplementedError
 
     def request(self, n: int) -> None:
-        """Request ``n`` more elements. Only one thread at a time may call this (§2.7)."""
+        """Request ``n`` more elements. Only one thread at a time may call this (§2.7).
+
+        If the owner has ``turns``, a sequence (such as a list) gives its elements for at most one
+        turn (a time slice of 1 ms). Then it calls ``owner._inner_paused``.
+        """
         raise NotImplementedError
 
     def request_for_a_turn(self, n: int = 0) -> bool:
@@ -365,34 +377,37 @@ class _InnerSequence(Inner):
             owner._inner_attached(self)
 
     def request(self, n: int) -> None:
-        self.requested += n
-        if self.owner is None or self._iterator is None:  # this object is cancelled, or has ended
-            return
-        demand = self._demand
-        if demand is None:
-            self._take(n)
-        elif demand.request(n) >= 0:
-            self._run_stages(forever=True)
+        owner = self.owner
+        forever = owner is None or owner.turns is None
+        self._request(n, forever=forever)
+        if owner is not None and not forever and self.due:
+            owner._inner_paused(self)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        if self._run is None:  # no stages, or at the end: no time limit, as request() is quick
-            if n:
-                self.request(n)
-            return n > 0
+        return self._request(n, forever=False)
+
+    @property
+    def due(self) -> bool:
         demand = self._demand
-        if self.owner is None or demand is None:
+        if self._iterator is None:
             return False
+        return self.requested > self.received if demand is None else demand.value > 0
+
+    def _request(self, n: int, *, forever: bool) -> bool:
         self.requested += n
+        if self.owner is None or self._iterator is None:  # this object is cancelled, or has ended
+            return False
+        demand = self._demand
+        if demand is None:
+            left = self.requested - self.received
+            self._take(left, forever=forever)
+            return left > 0
         if n:
             demand.request(n)
         if demand.value <= 0:
             return False
-        self._run_stages(forever=False)
+        self._run_stages(forever=forever)
         return True
-
-    @property
-    def due(self) -> bool:
-        return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
         iterator, stages = self._iterator, self._stages
@@ -412,8 +427,11 @@ class _InnerSequence(Inner):
             self._demand.cancel()
         self._close()
 
-    def _take(self, n: int) -> None:
+    def _take(self, n: int, *, forever: bool) -> None:
+        """Pass ``n`` elements to the owner. If ``forever`` is false, stop after one turn (1 ms)."""
         iterator = self._iterator
+        # Few elements are quick. So they do without the look at the clock.
+        until = inf if forever or n <= BURST else perf_counter() + TURN_SECONDS
         while n > 0 and (owner := self.owner) is not None:
             burst, self._ended, error = take_burst(iterator, min(n, BURST))
             if error is not None:
@@ -432,6 +450,8 @@ class _InnerSequence(Inner):
                 owner._inner_burst(self, burst, True)
                 return
             self._give(owner, burst)
+            if until < inf and perf_counter() >= until:
+                return
 
     def _pass_on(self, burst: list[Any], custody: Custody) -> list[Any]:
         # Register the elements, so that ``on_discard`` gets those that are not delivered. But with

@@ -234,6 +234,7 @@ class _SwitchMapSubscription(FanIn):
                     mail.appendleft((inner, end))
                 elif end is RunStatus.MORE:
                     mail.append((inner, what))
+                    return True
             elif what is _ATTACHED:
                 self._requestable = (inner, self._delivered)
                 self._request_is_due = True
