@@ -129,7 +129,14 @@ class _TickSubscription:
 
     def request(self, _n: int, /) -> None:
         """Start the ticks. ``_target``, an internal subscriber, calls this once, for all ticks."""
-        self._first = self._timer.now() + self._delay
+        target = self._target
+        if target is None:
+            return
+        try:
+            self._first = self._timer.now() + self._delay
+        except Exception as raised:
+            target.finish(raised)
+            return
         self._set_alarm(0)
 
     def cancel(self) -> None:
