@@ -21,6 +21,8 @@ from rstreams_fast.runtime.parking import running_loop
 if TYPE_CHECKING:
     import asyncio
 
+    from rstreams_fast.core import Wip
+
 __all__ = ["TURN_SECONDS", "Turns"]
 
 TURN_SECONDS: Final = 0.001
@@ -28,6 +30,10 @@ TURN_SECONDS: Final = 0.001
 
 
 class _Paused(Protocol):
+    """Work that pauses at the end of a turn. ``resume`` sets ``paused`` to false, and goes on."""
+
+    paused: bool
+
     def resume(self) -> None: ...
 
 
@@ -76,11 +82,19 @@ class Turns:
         loop = self._loop
         return get_ident() == self._thread if loop is None else running_loop() is loop
 
-    def pause(self, paused: _Paused) -> None:
-        """Store a paused drain (a loop that delivers elements), and wake the consumer.
+    def pause(self, wip: Wip, paused: _Paused) -> None:
+        """Stop the work of ``paused`` on this thread, store ``paused``, and wake the consumer.
 
-        The consumer, a task or an operator, then calls ``resume_paused``, which resumes the drain.
+        ``wip`` lets one thread at a time do the work: now this thread. The consumer, a task or an
+        operator, then calls ``resume_paused``, which goes on with the work.
         """
+        first, paused.paused = not paused.paused, True
+        # leave() returns false if another thread has called enter() meanwhile, because of an event,
+        # such as a request. This event can wait: resume() goes on with the work, and handles it.
+        while not wip.leave(wip.missed):
+            pass
+        if not first:
+            return
         self._paused.append(paused)
         wake = self.wake
         if wake is not None:

@@ -238,6 +238,62 @@ async def test_others_signal_while_a_sequence_gives_nothing() -> None:
     assert await switched.to_list_async() == [0, 1, 2]
 
 
+async def ticks() -> AsyncIterator[int]:
+    for number in range(MANY):
+        yield number
+
+
+class Slow:
+    """A function that takes longer than a turn for each element. ``calls`` counts its calls."""
+
+    calls = 0
+
+    def __call__(self, element: int) -> int:
+        self.calls += 1
+        time.sleep(0.002)
+        return element
+
+    async def awaited(self, element: int) -> int:
+        return self(element)
+
+
+SLOW_FUNCTIONS: dict[str, Callable[[Numbers, Slow], rsf.Stream[Any]]] = {
+    "map": lambda s, slow: s.map(slow),
+    "map_async": lambda s, slow: s.map_async(call).map(slow),
+    "map_async of slow calls": lambda s, slow: s.map_async(slow.awaited),
+    "from_async_iterable": lambda _, slow: rsf.from_async_iterable(ticks()).map(slow),
+    "map_blocking": lambda s, slow: s.map_blocking(abs).map(slow),
+    "on_overflow": lambda s, slow: s.on_overflow(rsf.Overflow.BUFFER).map(slow),
+    "batch": lambda s, slow: s.map(slow).batch(500, max_bytes=1000, weigher=lambda _: 1),
+    "batch above": lambda s, slow: s.batch(1, seconds=DEADLINE).unbatch().map(slow),
+    "publish_on of bytes": lambda s, slow: s.map(slow).publish_on(
+        asyncio.get_running_loop(), max_bytes=1000, weigher=lambda _: 1
+    ),
+    "publish_records_on": lambda s, slow: records(s.map(slow).map(np.atleast_1d)),
+}
+
+
+@pytest.mark.parametrize("program", SLOW_FUNCTIONS)
+async def test_others_have_their_turns_after_few_slow_elements(program: str) -> None:
+    slow, before, most = Slow(), 0, 0
+    task = asyncio.create_task(SLOW_FUNCTIONS[program](rsf.range_(1000), slow).run_async())
+    while slow.calls < 30:
+        await asyncio.sleep(0)
+        before, most = slow.calls, max(most, slow.calls - before)
+    task.cancel()
+    assert most <= 5
+
+
+@pytest.mark.parametrize("through", [weighed, records])
+def test_other_work_of_a_pool_has_its_turn_after_few_slow_elements(through: Any) -> None:
+    slow = Slow()
+    with ThreadPoolExecutor(1) as pool:
+        above = rsf.range_(1000).map(slow).map(np.atleast_1d)
+        run = through(above, pool).for_each(print)
+        pool.submit(run.cancel).result(timeout=DEADLINE)
+    assert slow.calls <= 5
+
+
 @pytest.mark.parametrize("through", [weighed, records])
 def test_other_work_of_a_pool_has_its_turn_while_nothing_comes(through: Any) -> None:
     source = Source()

@@ -102,13 +102,15 @@ def replenish_at(prefetch: int) -> int:
     return max(1, prefetch - (prefetch >> 2))
 
 
-def next_burst(burst: int, seconds: float) -> int:
+def next_burst(burst: int, seconds: float, *, full: bool = True) -> int:
     """Return how many elements a drain loop processes next without a pause (the next burst).
 
-    The last burst had ``burst`` elements and took ``seconds``. If it was slow, the next is smaller.
+    The last burst had at most ``burst`` elements, and took ``seconds``. If it was slow, the next is
+    smaller. ``full``: whether the burst had ``burst`` elements. If not, the next is not larger: a
+    short time then does not mean that the elements are quick, as there may have been none.
     """
     if seconds > TURN_SECONDS:
         return max(1, burst // 2)
-    if burst < BURST and seconds < TURN_SECONDS / 4:
+    if full and burst < BURST and seconds < TURN_SECONDS / 4:
         return min(burst * 4, BURST)
     return burst

@@ -59,7 +59,6 @@ class Drain:
         "_grows",
         "_late_error",
         "_on_burst",
-        "_paused",
         "_pid",
         "_resource",
         "_run",
@@ -67,6 +66,7 @@ class Drain:
         "_wip",
         "custody",
         "depth",
+        "paused",
         "trampoline",
         "turns",
     )
@@ -100,7 +100,7 @@ class Drain:
         self._pid = process_id()
         if resource is not None:
             self.turns = None
-        self._paused = False
+        self.paused = False
         # On an executor or event loop, other work can wait for this thread, and the processing of
         # one element can take long. So the first burst there has only one element. If the first
         # bursts are quick, later bursts have more elements.
@@ -241,19 +241,13 @@ class Drain:
         ``wip`` lets one thread at a time do this work: signals to downstream, or calls to
         publishers. The work goes on in the next turn, or earlier if another thread enters ``wip``.
         """
-        first, self._paused = not self._paused, True
-        # leave() returns false if another thread has called enter() meanwhile, because of an event,
-        # such as a request. This event can wait: resume() goes on with the work, and handles it.
-        while not wip.leave(wip.missed):
-            pass
-        if first:
-            turns.pause(self)
+        turns.pause(wip, self)
         if self._demand.value < 0:  # a negative demand: the stream has ended, so clean up now
             self.resume()
 
     def resume(self) -> None:
         """Go on with the paused work, in a new turn (a time slice of 1 ms)."""
-        self._paused = False
+        self.paused = False
         self._enter()
 
     def _work(self) -> bool:
@@ -299,7 +293,8 @@ class Drain:
             self._on_burst()
         if not self._grows:
             return status
-        self._burst = next_burst(self._burst, perf_counter() - started)
+        full = status is RunStatus.MORE
+        self._burst = next_burst(self._burst, perf_counter() - started, full=full)
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from rstreams_fast._checks import Weigher, weigh
 from rstreams_fast.core import DemandCounter, SpscRing, Wip
 from rstreams_fast.errors import DemandExceededError
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import InputRing
 from rstreams_fast.streams.engine.defaults import replenish_at
 
@@ -140,10 +141,12 @@ class WeighedQueue:
         "_max_bytes",
         "_outstanding",
         "_request",
+        "_turns",
         "_weigher",
         "_weights",
         "capacity",
         "input",
+        "paused",
     )
 
     direct: ClassVar[bool] = False
@@ -158,6 +161,7 @@ class WeighedQueue:
         *,
         request: RequestFunction,
         fail: Callable[[BaseException], object],
+        turns: Turns | None,
     ) -> None:
         self.input = InputRing(SpscRing(capacity), self._accept)
         self.capacity = capacity
@@ -176,6 +180,8 @@ class WeighedQueue:
         self._deciding = Wip()
         self._request = request
         self._fail = fail
+        self._turns = turns
+        self.paused = False
 
     @property
     def held_bytes(self) -> int:
@@ -232,6 +238,17 @@ class WeighedQueue:
                     continue
             if self._deciding.leave():
                 return
+            # The lock is held, and no requested element is outstanding. So no other thread calls
+            # this method before resume() does.
+            turns = self._turns
+            if turns is not None and turns.is_over():
+                turns.pause(self._deciding, self)
+                return
+
+    def resume(self) -> None:
+        """Go on with the requests, in a new turn (a time slice of 1 ms)."""
+        self.paused = False
+        self._decide()
 
     def first_request(self) -> None:
         if self._outstanding.acquire(blocking=False):
@@ -250,5 +267,5 @@ class WeighedQueue:
     def drop(self) -> None:
         self.input.drop()
         self._gone = self._arrived
-        self._weigher = None
+        self._weigher = self._turns = None
         self._request = self._fail = ignore

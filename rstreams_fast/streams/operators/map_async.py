@@ -17,6 +17,7 @@ import reprlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 from rstreams_fast._checks import (
@@ -38,7 +39,7 @@ from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loo
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, InputRing, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, replenish_at
+from rstreams_fast.streams.engine.defaults import next_burst, replenish_at
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.signals import interrupts, report_late
@@ -71,6 +72,8 @@ class MapAsync(Boundary):
     """The options of ``Stream.map_async``. See the docstring of that method."""
 
     operator = "map_async"
+    #: How many calls are started before the first look at the clock. Their functions can be slow.
+    first_calls = 1
 
     def __init__(
         self,
@@ -205,6 +208,7 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
 
     __slots__ = (
         "_awaited",
+        "_calls",
         "_closing",
         "_delivered",
         "_ending",
@@ -244,6 +248,8 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         self._replenish_at = max(1, min(replenish_at(options.prefetch), spare))
         self._requesting_thread = 0  # the id of the thread that calls ``request`` now; 0: none
         self._stopped = False
+        # ``_calls``: the maximum number of calls that are started without a pause.
+        self._calls = options.first_calls
         self._failure_reported = False  # whether the failure of a call was signalled or reported
         self._waits = Waits(options.describe(), options.prefetch)
         self._awaited = awaited_stream()
@@ -319,8 +325,15 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         # Read ``_completed`` before the ring. In the other order, elements and the completion could
         # arrive between the two reads, and these elements would be lost.
         completed = self._completed
-        most = min(demand, BURST)
-        delivered = self._deliver(window, most) if most and window.pending else 0
+        most = min(demand, self._burst)
+        delivered = 0
+        if most and window.pending:
+            started = perf_counter()
+            delivered = self._deliver(window, most)
+            # A single element says nothing about a larger burst. So save the time for the clock.
+            if delivered > 1 or self._burst == 1:
+                full = delivered >= self._burst
+                self._burst = next_burst(self._burst, perf_counter() - started, full=full)
         if self._stopped:
             return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
@@ -335,7 +348,11 @@ class _MapAsyncSubscription(OperatorSubscriber, RingSubscriber):
         asked = self._request_for_a_turn(n)
         self._requesting_thread = 0
         elements = self._input.elements
-        called = window.submit_from(elements, BURST)
+        started = perf_counter()
+        called = window.submit_from(elements, self._calls)
+        if called > 1 or self._calls == 1:
+            full = called >= self._calls
+            self._calls = next_burst(self._calls, perf_counter() - started, full=full)
         if self._stopped:
             return self._act_on_end()
         if completed and not window.pending and not elements:

@@ -38,6 +38,7 @@ from rstreams_fast.runtime.executors import (
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.operators.map_async import MapAsync
 
@@ -68,6 +69,7 @@ class MapBlocking(MapAsync):
     """Calls ``fn(element)`` on ``executor``: at most ``concurrency`` calls run at a time."""
 
     operator = "map_blocking"
+    first_calls = BURST  # a submission to the pool is quick
 
     def __init__(
         self,

@@ -72,6 +72,7 @@ class AsyncBoundary(StagesBoundary):
             self.weigher,
             request=subscription._request,
             fail=subscription._fail,
+            turns=subscription.turns,
         )
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:

@@ -20,6 +20,7 @@ from rstreams_fast.api import Publisher
 from rstreams_fast.core import DemandCounter, RecordRing, Wip
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import check_executor, describe_executor
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import InputRing, StagesBoundary
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
@@ -58,6 +59,7 @@ class PublishRecordsOn(StagesBoundary):
             self.chunk,
             request=subscription._request,
             fail=subscription._fail,
+            turns=subscription.turns,
             demand=subscription._demand,
             upstream=subscription._upstream,
             custody=subscription.custody,
@@ -107,9 +109,11 @@ class _RecordQueue:
         "_records",
         "_request",
         "_rest",
+        "_turns",
         "_upstream",
         "capacity",
         "input",
+        "paused",
     )
 
     direct: ClassVar[bool] = False
@@ -122,6 +126,7 @@ class _RecordQueue:
         *,
         request: RequestFunction,
         fail: Callable[[BaseException], None],
+        turns: Turns | None,
         demand: DemandCounter,
         upstream: Upstream,
         custody: Custody | None,
@@ -135,6 +140,8 @@ class _RecordQueue:
         self._filling = Wip()
         self._request = request
         self._fail = fail
+        self._turns = turns
+        self.paused = False
         self._demand = demand  # the demand of downstream; negative after the end
         self._upstream = upstream
         self._custody = custody
@@ -191,6 +198,15 @@ class _RecordQueue:
                 fail(raised)
             if filling.leave(missed):
                 return
+            turns = self._turns
+            if turns is not None and turns.is_over():
+                turns.pause(filling, self)
+                return
+
+    def resume(self) -> None:
+        """Go on with the requests, in a new turn (a time slice of 1 ms)."""
+        self.paused = False
+        self._fill()
 
     def _fill_now(self) -> None:
         # Read ``_outstanding`` (how many requested arrays have not arrived) before ``_rest`` (the
@@ -215,5 +231,5 @@ class _RecordQueue:
 
     def drop(self) -> None:
         self.input.drop()
-        self._rest = None
+        self._rest = self._turns = None
         self._request = self._fail = ignore

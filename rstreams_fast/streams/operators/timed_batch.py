@@ -288,7 +288,7 @@ class _BatchSubscription(OperatorSubscriber):
             self._make_requests()
 
     def _make_requests(self) -> None:
-        requesting = self._requesting
+        requesting, turns = self._requesting, self.turns
         try:
             while True:
                 missed = requesting.missed
@@ -297,6 +297,9 @@ class _BatchSubscription(OperatorSubscriber):
                     self._requested += room
                     self._request(room)
                 if requesting.leave(missed):
+                    return
+                if turns is not None and turns.is_over():
+                    self._pause(requesting, turns)
                     return
         except BaseException as leaving:
             # The exception (such as KeyboardInterrupt) propagates to the caller, which may be a

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from rstreams_fast._checks import describe_callable
@@ -25,7 +26,8 @@ from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, WorkDroppedError
 from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, closing_tasks, loop_resource
-from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.runtime.turns import TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import BURST, next_burst
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.signals import interrupts, refuse
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
@@ -258,11 +260,12 @@ class _AsyncIterableSubscription(Drain):
         pull = iterator.__anext__
         since_turn = 0
         while not self._stopped:
-            burst = min(self._demand.value, BURST)
+            burst = min(self._demand.value, self._burst)
             if burst <= 0:
                 await self._park()
                 since_turn = 0
                 continue
+            started = perf_counter()
             for _ in range(burst):
                 self._awaiting = True
                 try:
@@ -283,7 +286,9 @@ class _AsyncIterableSubscription(Drain):
                 del element
             self._demand.fulfil(burst)
             since_turn += burst
-            if since_turn >= BURST:
+            seconds = perf_counter() - started
+            self._burst = next_burst(self._burst, seconds, full=burst == self._burst)
+            if since_turn >= BURST or seconds > TURN_SECONDS:
                 yield_gil()
                 await asyncio.sleep(0)  # let other tasks run, even if elements are always ready
                 since_turn = 0
