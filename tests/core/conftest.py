@@ -67,7 +67,7 @@ def call_once_in_place_of(
         def __getattr__(self, wanted: str) -> Any:
             if wanted != name:
                 return getattr(lib, wanted)
-            monkeypatch.setattr(module, "lib", lib)
+            module.lib = lib
             return call
 
     monkeypatch.setattr(module, "lib", Once())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pyspark
@@ -12,11 +14,17 @@ from rstreams_fast.spark.versions import spark_version
 from tests.spark.matrix import OLDEST, VERSIONS
 
 
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give PySpark another version."""
+    return functools.partial(monkeypatch.setattr, pyspark, "__version__")
+
+
 @pytest.mark.parametrize("version", ["3.4.4", "4.4.0", "5.0.0.dev0"])
 def test_an_unsupported_version_is_one_sentence(
-    version: str, monkeypatch: pytest.MonkeyPatch
+    version: str, pretend: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(pyspark, "__version__", version)
+    pretend(version)
     sentence = rf"works with PySpark 3\.5 to 4\.3, and this is PySpark {version}$"
     with pytest.raises(RuntimeError, match=sentence):
         rs.lookup(len, "int").as_map_fn()
@@ -31,11 +39,11 @@ def test_the_matrix_tries_every_version_from_the_oldest_to_the_newest() -> None:
 
 @pytest.mark.spark
 def test_keys_come_through_pandas_where_spark_has_no_arrow_udfs(
-    spark: Any, monkeypatch: pytest.MonkeyPatch
+    spark: Any, pretend: Callable[[str], None]
 ) -> None:
     """The way of the older versions, on whichever is here."""
     if not pyspark.__version__.startswith("3."):
-        monkeypatch.setattr(pyspark, "__version__", "4.0.1")
+        pretend("4.0.1")
     look = rs.lookup(lambda name, n: f"{name}{n}", "string")
     keys = spark.range(0, 3000, 1, 2).selectExpr("if(id % 10 = 3, null, 'k') as name", "id")
     rows = keys.select(look("name", "id")).collect()
