@@ -41,12 +41,17 @@ class ThreadMethods(Generic[T_co]):
     ) -> Self:
         """Put elements into a bounded buffer, and run the downstream stages on ``executor`` (§2.2).
 
-        ``request``, ``cancel`` and ``subscribe`` return immediately, because the executor makes the
-        requests to upstream. An error is signalled immediately, and the elements in the buffer are
-        dropped. But the elements are delivered before the error if ``delay_error`` is true, or if a
-        ``take(n)`` is downstream, and ``n`` elements have already come from upstream. With a
-        ``take(n)`` downstream, at most ``n`` elements are requested. If the executor refuses the
-        work, upstream is cancelled, and ``on_error`` signals the executor's exception.
+        ``request`` and ``cancel`` return immediately, because the executor makes the requests to
+        upstream. ``subscribe`` calls upstream's ``subscribe``. This call can take long if upstream
+        requests elements without demand, as ``take_last``, ``sample``, ``debounce`` and
+        ``throttle_first`` do, or if ``repeat`` or ``retry`` repeats a stream without elements. Then
+        put ``subscribe_on()`` above.
+
+        An error is signalled immediately, and the elements in the buffer are dropped. But the
+        elements are delivered before the error if ``delay_error`` is true, or if a ``take(n)`` is
+        downstream, and ``n`` elements have already come from upstream. With a ``take(n)``
+        downstream, at most ``n`` elements are requested. If the executor refuses the work, upstream
+        is cancelled, and ``on_error`` signals the executor's exception.
 
         Args:
             executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
