@@ -62,6 +62,7 @@ class Row:
     floor: Callable[[rsf.Stream[int]], rsf.Stream[Any]] | None = None
     #: The same calls of the user's functions in a loop, where results alone do not make them.
     by_hand: Callable[[int], Iterable[int]] | None = None
+    in_order: bool = True
 
     def group(self) -> Group:
         def by_hand(n: int, sink: Sink) -> None:
@@ -78,7 +79,7 @@ class Row:
         def rxpys(n: int, sink: Sink) -> None:
             rxpy.piped(n, self.theirs, sink)
 
-        how: Any = {"expected": lambda n: list(self.model(n))}
+        how: Any = {"expected": lambda n: list(self.model(n)), "in_order": self.in_order}
         contestants = [feeding("ours", "ours", self.n, of(self.ours), **how)]
         if self.model in _ALL or self.by_hand is not None:
             contestants.append(feeding("the results by hand", "floor", self.n, by_hand, **how))
@@ -152,6 +153,7 @@ _ROWS = [
         (rx.window_with_count(10), *_SUMS, rx.filter(bool)),  # its last window is empty
         _sums,
         by_hand=_sums_by_hand,
+        in_order=False,
     ),
     Row(
         "window_time",
