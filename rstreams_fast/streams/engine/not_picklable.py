@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 __all__ = ["is_internal", "is_own", "not_picklable"]
 
-_PACKAGE: Final = f"{__name__.partition('.')[0]}."
+_STREAMS: Final = f"{__name__.partition('.engine.')[0]}."
 
 
 def not_picklable(self: object) -> NoReturn:
@@ -27,11 +27,13 @@ def is_internal(thing: object) -> bool:
 
 
 def is_own(thing: object) -> bool:
-    """Return whether ``thing``, a class, function or method, is written in this package.
+    """Return whether ``thing``, a class, function or method, is written in ``streams``.
+
+    The subscribers of the test kits, for example, are not: they raise on purpose.
 
     Also true for ``append`` of a list, which this package uses as the ``on_next`` of subscribers.
     """
     module = getattr(thing, "__module__", None)
     if module is None:
         return isinstance(getattr(thing, "__self__", None), (list, deque))
-    return str(module).startswith(_PACKAGE)
+    return str(module).startswith(_STREAMS)
