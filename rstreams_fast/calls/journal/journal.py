@@ -26,10 +26,10 @@ class Journal:
     Outside stages (such as ``rs.lookup``) no type is declared. There, answers must be plain values:
     ``None``, numbers, texts, bytes, dates and times, ``Decimal``, ``UUID``, record batches, and
     lists, tuples and dicts of these. They are stored as JSON. A later call gets Python's number in
-    place of a NumPy number. A time zone must be a ``ZoneInfo`` with a key, or have the same UTC
-    offset on all dates: then a later call gets a ``datetime.timezone`` with this offset. The key of
-    a record batch is its content. Outside stages, all answers are at ``uri`` when the loop or the
-    process has ended.
+    place of a NumPy number. A ``ZoneInfo`` with a key is kept. In place of any other time zone, a
+    later call gets a ``datetime.timezone`` with the UTC offset of the answer; a ``time`` must have
+    such an offset. The key of a record batch is its content. Outside stages, all answers are at
+    ``uri`` when the loop or the process has ended.
 
     A journal stores digests of keys, answers and times, unencrypted. It does not store failures,
     the client of ``using``, the function, or values that the function holds. If the journal cannot

@@ -100,7 +100,7 @@ def _clock_text(value: dt.datetime | dt.time) -> str:
 
         if isinstance(zone, ZoneInfo) and zone.key is not None:
             value, name = value.replace(tzinfo=None), f" {zone.key}"
-        elif zone.utcoffset(None) is None:  # the offset depends on the date
+        elif value.utcoffset() is None:  # a ``time`` whose offset depends on the date
             kind = type(zone)
             raise _refusal(f"a {kind.__module__}.{kind.__qualname__}", "a ZoneInfo with a key")
     return value.isoformat() + "f" * value.fold + name
