@@ -25,10 +25,10 @@ SUITE = {
     "spark-a-l": "tests/spark --ignore-glob=*/spark/test_[m-z]*",
     "streams": "tests/streams",
     "others": " ".join(f"--ignore=tests/{each}" for each in ("tck", "calls", "streams", "spark")),
-    "kits-calls": "tests/tck tests/calls",
+    "kits": "tests/tck",
+    "calls": "tests/calls",
 }
-#: The kits on every class are the step `tck`, on each backend; faults are `faults`.
-STEPS = "--ignore-glob=*/tck/test_our_* --ignore=tests/spark/test_faults.py"
+STEPS = "--ignore-glob=*/tck/test_our_* --ignore=tests/spark/test_faults.py"  # `tck`, `faults`
 SLOW = {name: f"{paths} {STEPS}" for name, paths in SUITE.items()}
 #: Targets of make, kills and soaks shorter than by default. Two lines run at a time, one of which
 #: builds in csrc/build. The last line runs alone: it judges how long a limit lies idle.
