@@ -551,15 +551,15 @@ class Drain:
         try:
             subscriber.on_subscribe(self)
         except BaseException as raised:
-            propagates = interrupts(raised, subscriber.on_subscribe)
+            must_leave = interrupts(raised, subscriber.on_subscribe)
             try:
                 if self._demand.cancel():
                     self._stop()
             finally:
                 self._drop_everything()
-                if not propagates:
+                if not must_leave:
                     report_dropped(raised, "§2.13: on_subscribe raised")
-            if propagates:
+            if must_leave:
                 raise
             return False
         return True

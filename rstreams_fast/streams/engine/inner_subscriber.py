@@ -225,20 +225,15 @@ class InnerSubscriber(Inner, ListSubscriber):
         try:
             self._upstream.request(n)
         except Exception as raised:
-            self._request_raised(raised)
+            self._upstream.request_raised(raised, self._break)
 
     def request_for_a_turn(self, n: int = 0) -> bool:
         self.requested += n
         try:
             return self._upstream.request_for_a_turn(n)
         except Exception as raised:
-            self._request_raised(raised)
+            self._upstream.request_raised(raised, self._break)
             return False
-
-    def _request_raised(self, raised: Exception) -> None:
-        if self._upstream.interrupted_by(raised):
-            raise raised
-        self._break(raised)  # the subscription's request raised, which breaks §3.16
 
     @property
     def due(self) -> bool:

@@ -27,7 +27,7 @@ def is_internal(thing: object) -> bool:
 
 
 def is_own(thing: object) -> bool:
-    """Return whether ``thing``, a class, function or method, is written in ``streams``.
+    """Return whether a class, function or method belongs to ``rstreams_fast.streams``.
 
     The subscribers of the test kits, for example, are not: they raise on purpose.
 

@@ -204,7 +204,7 @@ class OperatorSubscriber(Drain):
         try:
             self._upstream.request(n)
         except Exception as raised:
-            self._request_raised(raised)
+            self._upstream.request_raised(raised, self._fail)
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Request ``n`` more elements in small parts. Stop when one turn is over.
@@ -222,13 +222,8 @@ class OperatorSubscriber(Drain):
         try:
             return self._upstream.request_for_a_turn(n)
         except Exception as raised:
-            self._request_raised(raised)
+            self._upstream.request_raised(raised, self._fail)
             return False
-
-    def _request_raised(self, raised: Exception) -> None:
-        if self._upstream.interrupted_by(raised):
-            raise raised
-        self._fail(raised)  # the subscription's request raised, which breaks §3.16
 
     def _stop(self) -> None:
         self._upstream.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
 
@@ -195,6 +196,15 @@ class Upstream:
     def works_in_request(self) -> bool:
         """Whether upstream belongs to this package and may make its elements within ``request``."""
         return self._part > 0
+
+    def request_raised(self, raised: Exception, fail: Callable[[BaseException], object], /) -> None:
+        """Call ``fail(raised)``, because ``request`` has raised, which breaks §3.16.
+
+        But raise ``raised`` again if it must propagate (see ``interrupted_by``).
+        """
+        if self.interrupted_by(raised):
+            raise raised
+        fail(raised)
 
     def interrupted_by(self, raised: BaseException) -> bool:
         """Return whether ``raised``, which has come out of ``request``, must propagate.

@@ -166,9 +166,7 @@ class _IteratorSubscriber(RingSubscriber):
             try:
                 return self.upstream.request_for_a_turn(n)
             except Exception as raised:
-                if self.upstream.interrupted_by(raised):
-                    raise
-                self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
+                self.upstream.request_raised(raised, self.fail)
                 return False
         except BaseException as raised:
             if not is_async_cancellation(raised):
@@ -182,9 +180,7 @@ class _IteratorSubscriber(RingSubscriber):
         try:
             self.upstream.ask(n)
         except Exception as raised:
-            if self.upstream.interrupted_by(raised):
-                raise
-            self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
+            self.upstream.request_raised(raised, self.fail)
 
     def on_next(self, element: Any, /) -> None:
         if element is None:

@@ -301,9 +301,7 @@ class RunSubscriber(Generic[T]):
         try:
             self.upstream.ask(n)
         except Exception as raised:
-            if self.upstream.interrupted_by(raised):
-                raise
-            self.fail(raised)  # upstream has broken §3.16: ``request`` must not raise
+            self.upstream.request_raised(raised, self.fail)
 
     def fail(self, error: BaseException) -> None:
         """Cancel upstream, and end ``run``, the stream's handle, with ``error`` (§2.6)."""

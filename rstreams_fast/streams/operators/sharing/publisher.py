@@ -228,7 +228,7 @@ class MulticastPublisher(Link, ListSubscriber, Generic[T]):
             try:
                 with without_loop():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # signal the error, as subscribe must not raise (§1.9)
+            except BaseException as raised:  # no error of upstream: ``subscribe_to`` signals those
                 self._end(raised, at_once=True, cancel=True)
                 raise
 
