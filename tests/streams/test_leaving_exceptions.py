@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, Problem, start_thread
+from tests.helpers import DEADLINE, Problem, start_thread, wait_until
 from tests.operators.entry import NoStream
 from tests.rules.probes import HandTimer, ManualPublisher, Recorder, raising, send, subscribed
 
@@ -254,13 +254,15 @@ def test_a_failure_of_a_publisher_is_signalled_though_its_cancel_leaves(name: st
 
 
 def test_a_consumer_that_waits_wakes_though_a_clean_up_leaves_through_close() -> None:
-    source = LeavingPublisher()
-    elements = rsf.from_publisher(source).iterate()
-    thread = start_thread(lambda: list(elements))
-    source.wait_requested(1)
+    source, seen = LeavingPublisher(), list[int]()
+    # Subscribe here: a thread that is still in ``request`` would make the cancellation itself.
+    elements = rsf.from_publisher(source).iterate().__enter__()
+    thread = start_thread(lambda: [seen.append(element) for element in elements])
+    send(source, 1)
+    wait_until(lambda: seen == [1], "the element")
     with pytest.raises(Leaving):
         elements.close()
-    assert thread.result() == []
+    thread.result()
 
 
 @pytest.mark.parametrize("losers", [1, 2])
