@@ -223,7 +223,9 @@ def test_work_on_the_calling_thread_may_wait_for_a_stream_there(
 
 
 # A pool whose initializer fails does not look whether a call has been cancelled meanwhile.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:(?s).*InvalidState:pytest.PytestUnhandledThreadExceptionWarning"
+)
 @pytest.mark.parametrize("name", [*ON_POOL, "a subscriber"])
 def test_a_stream_fails_with_the_error_of_a_pool_that_cannot_start(name: str) -> None:
     def initialize() -> None:

@@ -263,6 +263,7 @@ def test_a_consumer_that_waits_wakes_though_a_clean_up_leaves_through_close() ->
     with pytest.raises(Leaving):
         elements.close()
     thread.result()
+    assert seen == [1]
 
 
 @pytest.mark.parametrize("losers", [1, 2])
